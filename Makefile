@@ -1,0 +1,44 @@
+# Two commands set everything up on a fresh machine with Python 3.11, git and make: `make run` and `make test`.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+
+.PHONY: run test test-all lint types docs lock bench clean
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Muster needs Python 3.11 or newer; set PYTHON=...")'
+	"$(PYTHON)" -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+run: $(STAMP)
+	@$(VENV)/bin/python examples/first_run.py
+
+test: $(STAMP)
+	$(VENV)/bin/python -m pytest -q -m "not slow"
+
+test-all: $(STAMP)
+	$(VENV)/bin/python -m pytest -q
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(STAMP)
+	$(VENV)/bin/pyright
+
+docs: $(STAMP)
+	$(VENV)/bin/mkdocs build --strict --quiet
+
+bench: $(STAMP)
+	$(VENV)/bin/python benchmarks/run.py
+
+lock:
+	$(VENV)/bin/python -m pip install --quiet uv
+	$(VENV)/bin/uv pip compile --quiet --universal --no-header --no-emit-index-url --group dev --group docs pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) site build dist .pytest_cache .ruff_cache

@@ -1,0 +1,80 @@
+"""Why a pod cannot use a node, and why a workload waits: one closed list, with tiers.
+
+The same reasons feed the command line, the HTTP API, events and metrics.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+from msgspec import Struct
+
+
+class Tier(IntEnum):
+    """How far a reason is from being solved by itself; the lower tier is told first."""
+
+    MISCONFIGURED = 0
+    IMPOSSIBLE = 1
+    OVER_LIMIT = 2
+    WAITING_FOR_QUOTA = 3
+    WAITING_FOR_CAPACITY = 4
+    WAITING_FOR_PREEMPTION = 5
+    GATED = 6
+
+
+class Reason(Enum):
+    """One cause. ``bit`` is its place in a node's refusal mask, ``text`` its wording for one node."""
+
+    UNSCHEDULABLE = (0, Tier.MISCONFIGURED, "node is cordoned, drained or not ready")
+    SELECTOR = (1, Tier.MISCONFIGURED, "node lacks a label of the node selector")
+    TAINT = (2, Tier.MISCONFIGURED, "node has a taint that the pod does not tolerate")
+    GPU_MODEL = (3, Tier.IMPOSSIBLE, "GPU model is not one that the pod allows")
+    GPU_COUNT = (4, Tier.IMPOSSIBLE, "node has fewer healthy GPUs than the pod asks for")
+    CPU_TOTAL = (5, Tier.IMPOSSIBLE, "node has less CPU in all than the pod asks for")
+    MEMORY_TOTAL = (6, Tier.IMPOSSIBLE, "node has less memory in all than the pod asks for")
+    GPU_FREE = (7, Tier.WAITING_FOR_CAPACITY, "too little GPU is free")
+    GPU_SHAPE = (8, Tier.WAITING_FOR_CAPACITY, "enough GPU is free in all, but not on single devices")
+    CPU_FREE = (9, Tier.WAITING_FOR_CAPACITY, "too little CPU is free")
+    MEMORY_FREE = (10, Tier.WAITING_FOR_CAPACITY, "too little memory is free")
+
+    def __init__(self, bit: int, tier: Tier, text: str) -> None:
+        self.bit = bit
+        self.tier = tier
+        self.text = text
+
+    @property
+    def mask(self) -> int:
+        """The reason as a one-bit mask."""
+        return 1 << self.bit
+
+
+def reasons_of(mask: int) -> tuple[Reason, ...]:
+    """The reasons in a refusal mask, in the order of their tiers."""
+    return tuple(reason for reason in Reason if mask & reason.mask)
+
+
+class Refusal(Struct, frozen=True):
+    """How many nodes refused a shape for one combination of reasons."""
+
+    reasons: tuple[Reason, ...]
+    nodes: int
+    examples: tuple[str, ...] = ()
+
+
+class Verdict(Struct, frozen=True):
+    """What became of a shape on all nodes: ``feasible`` + the refusals sum up to ``nodes``."""
+
+    nodes: int
+    feasible: int
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def dominant(self) -> Reason | None:
+        """The reason that refused most nodes; a tie goes to the earlier tier. None if any node is feasible."""
+        if self.feasible:
+            return None
+        counted: dict[Reason, int] = {}
+        for refusal in self.refusals:
+            for reason in refusal.reasons:
+                counted[reason] = counted.get(reason, 0) + refusal.nodes
+        return max(counted, key=lambda reason: (counted[reason], -reason.bit)) if counted else None

@@ -1,0 +1,154 @@
+"""A snapshot: fleet, queues, pending and running work at one instant. It can be saved, sent and compared."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from muster.errors import InputError
+from muster.model.fleet import Fleet
+from muster.model.plan import PodPlacement
+from muster.model.queue import Queue
+from muster.model.workload import Workload
+
+SNAPSHOT_VERSION = 1
+_MAGIC = b"MUSTERSNAP"
+
+
+class Running(Struct, frozen=True):
+    """A workload that runs: since when, and where its pods are, in the order of its pod sets."""
+
+    workload: Workload
+    started_s: float
+    pods: tuple[PodPlacement, ...]
+
+
+class Snapshot(Struct, frozen=True):
+    """An immutable view of everything that a decision may depend on.
+
+    Attributes:
+        taken_s: the instant, in seconds since the source's epoch.
+        source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
+    """
+
+    fleet: Fleet
+    queues: tuple[Queue, ...] = ()
+    pending: tuple[Workload, ...] = ()
+    running: tuple[Running, ...] = ()
+    taken_s: float = 0.0
+    source: str = ""
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Bytes of a snapshot file: ``MUSTERSNAP``, one version byte, then msgpack compressed by zlib."""
+    return _MAGIC + bytes([SNAPSHOT_VERSION]) + zlib.compress(msgspec.msgpack.encode(snapshot), 6)
+
+
+def decode_snapshot(data: bytes, *, file: str = "snapshot") -> Snapshot:
+    """Read what `encode_snapshot` wrote; raises `InputError` on anything else."""
+    if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC):
+        raise InputError("is not a Muster snapshot", file=file, hint="write one with `muster trace convert` or the API")
+    version = data[len(_MAGIC)]
+    if version > SNAPSHOT_VERSION:
+        raise InputError(
+            f"is a snapshot of version {version}; this Muster reads up to {SNAPSHOT_VERSION}",
+            file=file,
+            hint="read it with a newer Muster",
+        )
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(data[len(_MAGIC) + 1 :]), type=Snapshot)
+    except zlib.error as error:
+        raise InputError(f"is cut short or damaged ({error})", file=file, hint="copy it again") from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"does not hold a snapshot: {error}", file=file) from None
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all: to a temporary neighbour, then rename."""
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", file=str(path)) from None
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def save_snapshot(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
+    """Write a snapshot to a file, whole or not at all."""
+    write_atomically(path, encode_snapshot(snapshot))
+
+
+def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """Read a snapshot from a file; raises `InputError` if it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", file=str(path)) from None
+    return decode_snapshot(data, file=str(path))
+
+
+class Change(Struct, frozen=True):
+    """One difference between two snapshots: a dotted path, the value before and after (None: not there)."""
+
+    path: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.path}: {_short(self.after)}"
+        if self.after is None:
+            return f"- {self.path}: {_short(self.before)}"
+        return f"~ {self.path}: {_short(self.before)} -> {_short(self.after)}"
+
+
+def diff_snapshots(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
+    """What differs, named by object (``fleet.nodes.gpu01.schedulable``) and not by position, in a stable order."""
+    changes: list[Change] = []
+    _compare("", _plain(before), _plain(after), changes)
+    return tuple(changes)
+
+
+def _plain(snapshot: Snapshot) -> dict[str, Any]:
+    plain = cast("dict[str, Any]", msgspec.to_builtins(snapshot))
+    plain["fleet"]["nodes"] = _by_name(plain["fleet"]["nodes"])
+    for node in plain["fleet"]["nodes"].values():
+        node["devices"] = {str(device["index"]): device for device in node["devices"]}
+        node["labels"] = dict(cast("list[tuple[str, str]]", node["labels"]))
+    plain["queues"] = _by_name(plain["queues"])
+    plain["pending"] = _by_name(plain["pending"])
+    plain["running"] = {run["workload"]["name"]: run for run in plain["running"]}
+    return plain
+
+
+def _by_name(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {item["name"]: item for item in items}
+
+
+def _compare(path: str, before: Any, after: Any, changes: list[Change]) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+        for key in [*old, *(key for key in new if key not in old)]:
+            _compare(f"{path}.{key}" if path else key, old.get(key), new.get(key), changes)
+    elif before != after:
+        changes.append(Change(path, cast("object", before), cast("object", after)))
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,170 @@
+"""The work: what a pod asks for, pod sets, and workloads (gangs of pod sets)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from muster.errors import InputError
+from muster.model.fleet import WHOLE_GPU_MILLI
+
+
+class Toleration(Struct, frozen=True, order=True):
+    """What taints a pod bears; ``operator`` is ``Equal`` or ``Exists``; empty ``key`` with ``Exists`` bears all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodShape(Struct, frozen=True, order=True):
+    """What one pod asks for. Pods that ask for the same are of one shape and are decided once.
+
+    Attributes:
+        cpu_milli: CPU, in thousandths of a core.
+        memory_bytes: host memory.
+        gpus: number of GPUs on one node; 0 is a CPU pod.
+        gpu_milli: share of each of these GPUs; 1000 is a whole GPU. Only meaningful with ``gpus`` above 0.
+        gpu_models: models that are allowed; empty is any.
+        node_selector: sorted ``(key, value)`` labels that a node must have.
+        tolerations: sorted tolerations.
+    """
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    gpu_milli: int = WHOLE_GPU_MILLI
+    gpu_models: tuple[str, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def gpu_milli_total(self) -> int:
+        """GPU that the pod takes, in thousandths."""
+        return self.gpus * self.gpu_milli
+
+    def describe(self) -> str:
+        """Short text such as ``2 GPUs, 16 CPU, 64 GiB`` or ``0.46 GPU, 6 CPU, 12 GiB``."""
+        parts: list[str] = []
+        if self.gpus and self.gpu_milli < WHOLE_GPU_MILLI:
+            share = f"{self.gpu_milli / WHOLE_GPU_MILLI:g} GPU"
+            parts.append(share if self.gpus == 1 else f"{self.gpus} x {share}")
+        elif self.gpus:
+            parts.append(f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}")
+        if self.gpu_models:
+            parts[-1:] = [f"{parts[-1] if parts else ''} ({' or '.join(self.gpu_models)})".strip()]
+        parts.append(f"{self.cpu_milli / 1000:g} CPU")
+        if self.memory_bytes:
+            parts.append(f"{self.memory_bytes / 2**30:.3g} GiB")
+        return ", ".join(parts)
+
+
+def checked_shape(shape: PodShape, *, file: str | None = None, line: int | None = None) -> PodShape:
+    """Return ``shape`` if its numbers make sense, else raise `InputError` naming the field."""
+
+    def refuse(name: str, what: str, hint: str | None = None) -> None:
+        raise InputError(what, file=file, line=line, field=name, hint=hint)
+
+    if shape.cpu_milli < 0:
+        refuse("cpu_milli", f"is negative ({shape.cpu_milli})")
+    if shape.memory_bytes < 0:
+        refuse("memory_bytes", f"is negative ({shape.memory_bytes})")
+    if shape.gpus < 0:
+        refuse("gpus", f"is negative ({shape.gpus})")
+    if shape.gpus and not 0 < shape.gpu_milli <= WHOLE_GPU_MILLI:
+        refuse("gpu_milli", f"is {shape.gpu_milli}", "1 to 1000, where 1000 is one whole GPU")
+    if max(shape.cpu_milli, shape.memory_bytes) >= 2**53:
+        refuse("cpu_milli" if shape.cpu_milli >= 2**53 else "memory_bytes", "is absurdly large")
+    return shape
+
+
+class PodSet(Struct, frozen=True):
+    """``count`` pods of one shape and role; at least ``min_count`` of them must run together."""
+
+    shape: PodShape
+    count: int = 1
+    min_count: int | None = None
+    role: str = "main"
+
+    @property
+    def required(self) -> int:
+        """The least number of pods with which the set may run."""
+        return self.count if self.min_count is None else self.min_count
+
+
+class Workload(Struct, frozen=True):
+    """A gang: all its pod sets start together, or none.
+
+    Times are seconds since the trace's or cluster's epoch.
+
+    Attributes:
+        name: unique in its trace or cluster.
+        pod_sets: one a role.
+        submitted_s: when it was submitted.
+        duration_s: how long it runs once started; None where it is not known (it then stays).
+        time_limit_s: the limit that its owner stated.
+        recorded_wait_s: how long it waited where it was recorded.
+        queue, user, namespace, priority: whose it is.
+        quality: the source's quality-of-service class, such as ``LS``, ``BE`` or ``spot``.
+    """
+
+    name: str
+    pod_sets: tuple[PodSet, ...]
+    submitted_s: float = 0.0
+    duration_s: float | None = None
+    time_limit_s: float | None = None
+    recorded_wait_s: float | None = None
+    queue: str = ""
+    user: str = ""
+    namespace: str = ""
+    priority: int = 0
+    quality: str = ""
+
+    @property
+    def pods(self) -> int:
+        """Number of pods at full size."""
+        return sum(pod_set.count for pod_set in self.pod_sets)
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPU at full size, in thousandths."""
+        return sum(pod_set.count * pod_set.shape.gpu_milli_total for pod_set in self.pod_sets)
+
+    @property
+    def cpu_milli(self) -> int:
+        """CPU at full size, in thousandths of a core."""
+        return sum(pod_set.count * pod_set.shape.cpu_milli for pod_set in self.pod_sets)
+
+
+def single_pod(name: str, shape: PodShape, submitted_s: float = 0.0, duration_s: float | None = None) -> Workload:
+    """A workload of one pod."""
+    return Workload(name, (PodSet(shape),), submitted_s=submitted_s, duration_s=duration_s)
+
+
+class ShapeMix(Struct, frozen=True):
+    """How often each pod shape occurs: all that a policy may know of the work to come.
+
+    Attributes:
+        shapes: distinct shapes, the most frequent first; ties in the order of the shapes themselves.
+        counts: how often each was seen.
+    """
+
+    shapes: tuple[PodShape, ...]
+    counts: tuple[int, ...]
+
+    @staticmethod
+    def of(workloads: Sequence[Workload]) -> ShapeMix:
+        """Count the shapes of all pods of ``workloads``."""
+        counted: dict[PodShape, int] = {}
+        for workload in workloads:
+            for pod_set in workload.pod_sets:
+                counted[pod_set.shape] = counted.get(pod_set.shape, 0) + pod_set.count
+        ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        return ShapeMix(tuple(shape for shape, _ in ordered), tuple(count for _, count in ordered))
+
+    @property
+    def pods(self) -> int:
+        """Number of pods counted."""
+        return sum(self.counts)

@@ -1,0 +1,1 @@
+"""Reports: a self-contained HTML page and SVG plots."""

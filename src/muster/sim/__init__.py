@@ -1,0 +1,1 @@
+"""Simulation: event kernel, placement experiments, replay of recorded work, metrics, sweeps."""

@@ -1,0 +1,1 @@
+"""Readers and writers of public formats, and the generator of synthetic workloads."""
