@@ -1,0 +1,136 @@
+"""How commands print: tables for people, `-o json|yaml|csv|name` with a schema version for machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("table", "wide", "json", "yaml", "csv", "name")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column of a listing.
+
+    Attributes:
+        key: the record's key; also the CSV header and the JSON key.
+        title: the heading in a table.
+        right: align to the right (numbers).
+        wide: shown only with ``-o wide`` (always in json, yaml and csv).
+        show: how a value is written in a table.
+    """
+
+    key: str
+    title: str
+    right: bool = False
+    wide: bool = False
+    show: Callable[[Any], str] = str
+
+
+def output_option(function: _Function) -> _Function:
+    """Add ``-o/--output`` to a command; the parameter is named ``output``."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="table or wide for people; json, yaml, csv or name for machines.",
+    )(function)
+
+
+def emit(
+    records: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    *,
+    output: str,
+    schema: str,
+    list_key: str,
+    title: str = "",
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Print records in the asked format on stdout.
+
+    json and yaml are ``{"schema": schema, **extra, list_key: [records]}``; csv has one column a `Column`; name prints
+    the first column of each record.
+    """
+    if output in ("json", "yaml"):
+        emit_document({"schema": schema, **(extra or {}), list_key: list(records)}, output)
+    elif output == "csv":
+        click.echo(to_csv(records, [column.key for column in columns]), nl=False)
+    elif output == "name":
+        for record in records:
+            click.echo(str(record[columns[0].key]))
+    else:
+        shown = [column for column in columns if output == "wide" or not column.wide]
+        print_table(shown, [[column.show(record.get(column.key, "")) for column in shown] for record in records], title)
+
+
+def emit_document(document: Any, output: str) -> None:
+    """Print one object as json or yaml."""
+    if output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def to_csv(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """Records as CSV text with a header line; missing values are empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(keys)
+    writer.writerows([["" if record.get(key) is None else record[key] for key in keys] for record in records])
+    return buffer.getvalue()
+
+
+def console(*, err: bool = False) -> Console:
+    """A rich console on stdout (or stderr), as wide as the terminal; 100 columns where there is none."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 0) or 100
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a plain table without borders; cells are never read as markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out = console()
+    if title:
+        out.print(Text(title, style="bold"))
+    out.print(table)
+
+
+def say(text: str) -> None:
+    """Talk to the user: always on stderr, so that stdout stays data."""
+    click.echo(text, err=True)
+
+
+def thousands(value: float) -> str:
+    """A number with thousands separators; one decimal where it is no whole number."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 100 where there is none."""
+    return shutil.get_terminal_size((100, 24)).columns
