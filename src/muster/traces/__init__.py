@@ -1,1 +1,9 @@
-"""Readers and writers of public formats, and the generator of synthetic workloads."""
+"""Readers and writers of public formats, and the generator of synthetic workloads.
+
+`read_workload` and `read_fleet` take a spec such as ``openb:PODS.csv`` or ``uniform:nodes=312,gpus=8,model=P100``.
+"""
+
+from muster.traces.read import FLEET_KINDS, WORKLOAD_KINDS, read_fleet, read_snapshot, read_workload
+from muster.traces.trace import Skipped, Trace
+
+__all__ = ["FLEET_KINDS", "WORKLOAD_KINDS", "Skipped", "Trace", "read_fleet", "read_snapshot", "read_workload"]

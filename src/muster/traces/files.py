@@ -1,0 +1,129 @@
+"""Files in, bytes and text out; whatever is wrong with a file is told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Protocol
+
+from muster.errors import InputError
+
+LIMIT_BYTES = 4 << 30
+"""The most that one file may hold once unpacked; more is a mistake or a bomb."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK = 1 << 22
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_bytes(path: str) -> bytes:
+    """Contents of a file, unpacked if it is gzip; raises `InputError` if it is unreadable, damaged or empty."""
+    data = _read_raw(path)
+    if data.startswith(GZIP_MAGIC):
+        data = _unpack(data, path)
+    elif path.endswith(".gz") and data:
+        raise InputError(
+            "is not a gzip file although its name ends in .gz", file=path, hint="drop the ending or pack it"
+        )
+    if not data.strip():
+        raise InputError("is empty", file=path, hint="was the download or export cut off?")
+    return data
+
+
+def read_head(path: str, size: int = 65536) -> bytes:
+    """The first bytes of a file, unpacked; empty if it cannot be read or unpacked."""
+    with contextlib.suppress(OSError, ValueError, EOFError, zlib.error):
+        with Path(path).open("rb") as stream:
+            head = stream.read(size)
+        if head.startswith(GZIP_MAGIC):
+            return zlib.decompressobj(wbits=31).decompress(head, size)
+        return head
+    return b""
+
+
+def read_text(path: str) -> str:
+    """Contents of a UTF-8 file; a byte order mark is dropped."""
+    return decode_text(read_bytes(path), path)
+
+
+def decode_text(data: bytes, file: str) -> str:
+    """Bytes as text; raises `InputError` with the line of the first byte that is no text."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("is UTF-16 or binary", file=file, line=1, hint="save it as UTF-8")
+    zero = data.find(b"\0")
+    if zero >= 0:
+        raise InputError("is not text (it holds a zero byte)", file=file, line=data.count(b"\n", 0, zero) + 1)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        what = f"is not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise InputError(what, file=file, line=line, hint="is this the right file? text must be UTF-8") from None
+    return text.removeprefix("\ufeff")
+
+
+def pack(data: bytes, path: str) -> bytes:
+    """``data`` as gzip if ``path`` ends in .gz (always the same bytes for the same data), else as it is."""
+    if not path.endswith(".gz"):
+        return data
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, compresslevel=6, mtime=0) as stream:
+        stream.write(data)
+    return buffer.getvalue()
+
+
+def near(word: str, known: Sequence[str]) -> str | None:
+    """A hint with the known names nearest to ``word``; None where none is near."""
+    found = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(found)}?" if found else None
+
+
+def _read_raw(path: str) -> bytes:
+    if not path or "\0" in path:
+        raise InputError("no file is named", hint="write KIND:PATH")
+    try:
+        if Path(path).is_dir():
+            raise InputError("is a directory", file=path, hint="name a file in it")
+        with Path(path).open("rb") as stream:
+            return _read_all(stream, path)
+    except FileNotFoundError:
+        raise InputError("does not exist", file=path, hint=neighbours(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror or error})", file=path) from None
+
+
+def _unpack(data: bytes, path: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            return _read_all(stream, path)
+    except EOFError:
+        raise InputError("is a gzip file that is cut short", file=path, hint="copy or download it again") from None
+    except (OSError, zlib.error) as error:
+        raise InputError(f"is a damaged gzip file ({error})", file=path, hint="copy or download it again") from None
+
+
+def _read_all(stream: _Readable, path: str) -> bytes:
+    chunks: list[bytes] = []
+    total = 0
+    while chunk := stream.read(_CHUNK):
+        chunks.append(chunk)
+        total += len(chunk)
+        if total > LIMIT_BYTES:
+            raise InputError(f"holds more than {LIMIT_BYTES >> 30} GiB", file=path, hint="split it")
+    return b"".join(chunks)
+
+
+def neighbours(path: str) -> str | None:
+    """A hint with near names in the same directory."""
+    target = Path(path)
+    with contextlib.suppress(OSError):
+        return near(target.name, sorted(entry.name for entry in target.parent.iterdir()))
+    return None

@@ -1,0 +1,109 @@
+"""One door for all sources: a spec in, workloads or a fleet out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.errors import InputError
+from muster.model import Fleet, Snapshot
+from muster.traces.files import near, neighbours, read_head
+from muster.traces.spec import Spec, exists, parse_spec
+from muster.traces.trace import Skipped, Trace
+
+WORKLOAD_KINDS: Mapping[str, str] = {
+    "openb": "openb:PODS.csv                     Alibaba 2023 pods",
+}
+"""Kind of workload source to how it is written and what it is."""
+
+FLEET_KINDS: Mapping[str, str] = {
+    "openb": "openb:NODES.csv                    Alibaba 2023 nodes",
+    "uniform": "uniform:nodes=312,gpus=8,model=P100   nodes that are alike",
+    "alibaba2026": "alibaba2026:NODES.csv              Alibaba 2026 nodes",
+    "example": "example                            a bundled synthetic fleet",
+}
+"""Kind of fleet source to how it is written and what it is."""
+
+
+def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
+    """Read or generate workloads.
+
+    Args:
+        spec: ``KIND:PATH``, ``KIND:key=value,...`` or ``KIND:PATH,key=value``, or a path whose contents tell its kind.
+        fleet: on which they will run; the generator takes its size and GPU models from it.
+
+    Raises:
+        InputError: the spec or the file is wrong.
+    """
+    parsed = _resolved(parse_spec(spec), WORKLOAD_KINDS, "workload")
+    match parsed.kind:
+        case "openb":
+            from muster.traces.openb import read_openb_pods
+
+            parsed.checked((), path=True)
+            return read_openb_pods(parsed.path, spec)
+        case _:
+            raise AssertionError(parsed.kind)
+
+
+def read_fleet(spec: str) -> tuple[Fleet, tuple[Skipped, ...]]:
+    """Read or make a fleet; returns it with what was left out. Raises `InputError` as `read_workload` does."""
+    parsed = _resolved(parse_spec(spec), FLEET_KINDS, "fleet")
+    match parsed.kind:
+        case "example":
+            from muster.traces.fleets import example_fleet
+
+            parsed.checked((), path=False)
+            return example_fleet(), ()
+        case "uniform":
+            from muster.traces.fleets import UNIFORM_OPTIONS, uniform_fleet
+
+            return uniform_fleet(parsed.checked(UNIFORM_OPTIONS, path=False)), ()
+        case "openb":
+            from muster.traces.openb import read_openb_nodes
+
+            parsed.checked((), path=True)
+            return read_openb_nodes(parsed.path), ()
+        case "alibaba2026":
+            from muster.traces.fleets import ALIBABA2026_OPTIONS, read_alibaba2026
+
+            return read_alibaba2026(parsed.path, parsed.checked(ALIBABA2026_OPTIONS, path=True)), ()
+        case _:
+            raise AssertionError(parsed.kind)
+
+
+def read_snapshot(spec: str) -> Snapshot:
+    """Not there yet."""
+    raise InputError("snapshots cannot be read yet", file=spec)
+
+
+def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
+    """The spec with a known kind: the one given, or that of the file's contents."""
+    if spec.kind in kinds:
+        return spec
+    if spec.kind:
+        hint = near(spec.kind, list(kinds)) or f"known: {', '.join(kinds)}"
+        raise InputError(f"'{spec.text}': '{spec.kind}' is no kind of {what}", hint=hint)
+    if spec.path in kinds:
+        return Spec(spec.text, spec.path, "", spec.options)
+    if not exists(spec.path):
+        hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
+        raise InputError(f"is neither a file nor a kind of {what}", file=spec.path or None, hint=hint)
+    found = _recognise(read_head(spec.path), spec.path)
+    if found in kinds:
+        return Spec(spec.text, found, spec.path, spec.options)
+    raise InputError(
+        f"its contents do not tell which kind of {what} it is",
+        file=spec.path,
+        hint=f"write KIND:{spec.path}; kinds are {', '.join(kinds)}",
+    )
+
+
+def _recognise(head: bytes, path: str) -> str:
+    """The kind of source that a file's first bytes show; empty if none. Nodes and pods have different columns."""
+    first = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    columns = {column.strip().strip('"') for column in first.split(",")}
+    if {"cpu_milli", "memory_mib"} <= columns:
+        return "openb"
+    if {"gpu_model", "gpu_capacity_num"} <= columns:
+        return "alibaba2026"
+    return ""
