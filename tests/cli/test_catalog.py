@@ -24,7 +24,8 @@ def call(capsys, *args: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     "args",
-    [("gpus",), ("gpus", "H100", "B300", "GB300"), ("gpus", "H100", "--sources"), ("mig",), ("mig", "H100"), ("mig", "H100", "--layouts"), ("links",),
+    [("gpus",), ("gpus", "B300", "GB300"),
+     ("gpus", "H100", "--sources"), ("mig",), ("mig", "H100"), ("mig", "H100", "--layouts"), ("links",),
      ("mig", "RTX PRO 6000", "--with", "1g.24gb+me.all@0"), ("links", "--sources"), ("gpus", "--sources")],
     ids=" ".join,
 )  # fmt: skip
