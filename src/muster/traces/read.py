@@ -12,6 +12,8 @@ from muster.traces.trace import Skipped, Trace
 
 WORKLOAD_KINDS: Mapping[str, str] = {
     "openb": "openb:PODS.csv                     Alibaba 2023 pods",
+    "philly": "philly:JOBS.csv                    Microsoft Philly's jobs, as Sia's authors published them",
+    "swf": "swf:JOBS.swf[.gz]                  Standard Workload Format",
 }
 """Kind of workload source to how it is written and what it is."""
 
@@ -41,6 +43,14 @@ def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
 
             parsed.checked((), path=True)
             return read_openb_pods(parsed.path, spec)
+        case "philly":
+            from muster.traces import philly
+
+            return philly.read_philly(parsed.path, spec, parsed.checked(philly.OPTIONS, path=True))
+        case "swf":
+            from muster.traces import swf
+
+            return swf.read_swf(parsed.path, spec, parsed.checked(swf.OPTIONS, path=True))
         case _:
             raise AssertionError(parsed.kind)
 
@@ -104,6 +114,10 @@ def _recognise(head: bytes, path: str) -> str:
     columns = {column.strip().strip('"') for column in first.split(",")}
     if {"cpu_milli", "memory_mib"} <= columns:
         return "openb"
+    if {"timestamp", "duration", "num_gpus"} <= columns:
+        return "philly"
+    if path.removesuffix(".gz").endswith(".swf") or first.startswith("; "):
+        return "swf"
     if {"gpu_model", "gpu_capacity_num"} <= columns:
         return "alibaba2026"
     return ""
