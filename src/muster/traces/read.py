@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from muster.errors import InputError
-from muster.model import Fleet, Snapshot
+from muster.model import Fleet, Snapshot, load_snapshot
 from muster.traces.files import near, neighbours, read_head
 from muster.traces.spec import Spec, exists, parse_spec
 from muster.traces.trace import Skipped, Trace
 
 WORKLOAD_KINDS: Mapping[str, str] = {
-    "openb": "openb:PODS.csv                     Alibaba 2023 pods",
-    "philly": "philly:JOBS.csv                    Microsoft Philly's jobs, as Sia's authors published them",
-    "swf": "swf:JOBS.swf[.gz]                  Standard Workload Format",
+    "openb": "openb:PODS.csv: Alibaba 2023 pods",
+    "philly": "philly:JOBS.csv: Microsoft Philly's jobs, as Sia's authors published them",
+    "swf": "swf:JOBS.swf[.gz]: Standard Workload Format",
+    "muster": "muster:FILE[.gz]: Muster's own format",
+    "generate": "generate:mix=NAME[,pods=N][,seed=S]: synthetic, from a named mix",
 }
 """Kind of workload source to how it is written and what it is."""
 
 FLEET_KINDS: Mapping[str, str] = {
-    "openb": "openb:NODES.csv                    Alibaba 2023 nodes",
-    "uniform": "uniform:nodes=312,gpus=8,model=P100   nodes that are alike",
-    "alibaba2026": "alibaba2026:NODES.csv              Alibaba 2026 nodes",
-    "example": "example                            a bundled synthetic fleet",
+    "openb": "openb:NODES.csv: Alibaba 2023 nodes",
+    "uniform": "uniform:nodes=312,gpus=8,model=P100[,cpu=96][,memory_gib=512]: nodes that are alike",
+    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
+    "muster": "muster:FILE[.gz]: Muster's own format, or a snapshot",
+    "alibaba2026": "alibaba2026:NODES.csv: Alibaba 2026 nodes",
+    "example": "example: a bundled synthetic fleet of 150 nodes",
 }
 """Kind of fleet source to how it is written and what it is."""
+
+SNAPSHOT_KINDS: Mapping[str, str] = {
+    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
+    "muster": "muster:FILE: a snapshot that Muster wrote",
+}
+"""Kind of snapshot source to how it is written and what it is."""
 
 
 def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
@@ -51,6 +61,15 @@ def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
             from muster.traces import swf
 
             return swf.read_swf(parsed.path, spec, parsed.checked(swf.OPTIONS, path=True))
+        case "muster":
+            from muster.traces.store import read_trace
+
+            parsed.checked((), path=True)
+            return read_trace(parsed.path)
+        case "generate":
+            from muster.traces import generate
+
+            return generate.generate(spec, parsed.checked(generate.OPTIONS, path=False), fleet)
         case _:
             raise AssertionError(parsed.kind)
 
@@ -77,13 +96,36 @@ def read_fleet(spec: str) -> tuple[Fleet, tuple[Skipped, ...]]:
             from muster.traces.fleets import ALIBABA2026_OPTIONS, read_alibaba2026
 
             return read_alibaba2026(parsed.path, parsed.checked(ALIBABA2026_OPTIONS, path=True)), ()
+        case "kubectl":
+            from muster.traces import kubectl
+
+            return kubectl.read_kubectl_fleet(parsed.path, parsed.checked(kubectl.OPTIONS, path=True))
+        case "muster":
+            from muster.traces.store import read_stored_fleet
+
+            parsed.checked((), path=True)
+            if read_head(parsed.path).startswith(_SNAPSHOT_MAGIC):
+                return load_snapshot(parsed.path).fleet, ()
+            return read_stored_fleet(parsed.path), ()
         case _:
             raise AssertionError(parsed.kind)
 
 
 def read_snapshot(spec: str) -> Snapshot:
-    """Not there yet."""
-    raise InputError("snapshots cannot be read yet", file=spec)
+    """Read fleet and pods from a kubectl dump, or a snapshot file. Raises `InputError` as `read_workload` does."""
+    return read_snapshot_and_skipped(spec)[0]
+
+
+def read_snapshot_and_skipped(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """As `read_snapshot`, with what was left out."""
+    parsed = _resolved(parse_spec(spec), SNAPSHOT_KINDS, "snapshot")
+    parsed.checked((), path=True)
+    if parsed.kind == "muster":
+        return load_snapshot(parsed.path), ()
+    from muster.traces.kubectl import read_kubectl
+
+    dump = read_kubectl(parsed.path)
+    return dump.snapshot, dump.skipped
 
 
 def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
@@ -98,26 +140,40 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
     if not exists(spec.path):
         hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
         raise InputError(f"is neither a file nor a kind of {what}", file=spec.path or None, hint=hint)
-    found = _recognise(read_head(spec.path), spec.path)
+    found = _recognise(read_head(spec.path), spec.path, what)
     if found in kinds:
         return Spec(spec.text, found, spec.path, spec.options)
     raise InputError(
         f"its contents do not tell which kind of {what} it is",
         file=spec.path,
-        hint=f"write KIND:{spec.path}; kinds are {', '.join(kinds)}",
+        hint=f"write KIND:PATH; kinds are {', '.join(kinds)}",
     )
 
 
-def _recognise(head: bytes, path: str) -> str:
-    """The kind of source that a file's first bytes show; empty if none. Nodes and pods have different columns."""
-    first = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+def _recognise(head: bytes, path: str, what: str) -> str:
+    """The kind of source that a file's first bytes show; empty if they show none of a ``what``."""
+    if head.startswith(_SNAPSHOT_MAGIC):
+        return "muster" if what != "workload" else ""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
+    first = text.split("\n", 1)[0]
+    if first.startswith("{"):
+        if '"muster.trace/' in first or '"muster.fleet/' in first:
+            return "muster" if f'"muster.{"trace" if what == "workload" else what}/' in first else ""
+        return "kubectl" if '"items"' in text or '"kind"' in text or '"apiVersion"' in text else ""
     columns = {column.strip().strip('"') for column in first.split(",")}
-    if {"cpu_milli", "memory_mib"} <= columns:
-        return "openb"
-    if {"timestamp", "duration", "num_gpus"} <= columns:
-        return "philly"
-    if path.removesuffix(".gz").endswith(".swf") or first.startswith("; "):
+    for kind, needed, holds in _HEADERS:
+        if needed <= columns and holds == what:
+            return kind
+    if what == "workload" and (path.removesuffix(".gz").endswith(".swf") or first.startswith(";")):
         return "swf"
-    if {"gpu_model", "gpu_capacity_num"} <= columns:
-        return "alibaba2026"
     return ""
+
+
+_SNAPSHOT_MAGIC = b"MUSTERSNAP"
+_HEADERS = (
+    ("openb", {"name", "cpu_milli", "num_gpu"}, "workload"),
+    ("philly", {"timestamp", "duration", "num_gpus"}, "workload"),
+    ("openb", {"sn", "cpu_milli", "gpu"}, "fleet"),
+    ("alibaba2026", {"gpu_model", "gpu_capacity_num"}, "fleet"),
+)
+"""Kind, columns that show it, and what such a file holds."""

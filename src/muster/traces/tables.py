@@ -136,10 +136,10 @@ def read_table(path: str, required: Sequence[str], optional: Sequence[str] = ())
 
 def refuse_duplicate(seen: dict[str, int], name: str, path: str, line: int, field: str) -> None:
     """Note ``name`` as seen on ``line``; raises `InputError` if it was seen before."""
-    first = seen.setdefault(name, line)
-    if first != line:
-        what = f"{_quoted(name)} is already the name on line {first}"
+    if name in seen:
+        what = f"{_quoted(name)} is already the name on line {seen[name]}"
         raise InputError(what, file=path, line=line, field=field, hint="names must be unique")
+    seen[name] = line
 
 
 def _header(

@@ -1,0 +1,142 @@
+"""The parts of Kubernetes' Node and Pod objects that matter for scheduling, and its quantities."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from fractions import Fraction
+
+from msgspec import Struct, field
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))([eE][+-]?[0-9]{1,2}|[A-Za-z]{0,2})")
+_SUFFIX = {
+    "": 1, "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000),
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
+}  # fmt: skip
+
+Quantity = str | int | float
+
+
+def parse_quantity(quantity: Quantity, scale: int = 1) -> int:
+    """A Kubernetes quantity such as ``1500m``, ``512Gi`` or ``4``, times ``scale``, rounded up, else `ValueError`."""
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    if not match:
+        raise ValueError(quantity)
+    number, suffix = Fraction(match[1]), match[2]
+    if len(suffix) > 1 and suffix[0] in "eE" and suffix[1:] != "i":
+        number *= Fraction(10) ** int(suffix[1:])
+    elif suffix in _SUFFIX:
+        number *= _SUFFIX[suffix]
+    else:
+        raise ValueError(quantity)
+    return -int((-number * scale) // 1)
+
+
+def parse_time(text: str | None) -> float | None:
+    """Seconds since 1970 of an RFC 3339 time; None if it is absent or no time."""
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+
+
+class Meta(Struct, rename="camel"):
+    """metadata."""
+
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+
+
+class KubeTaint(Struct):
+    """An entry of a node's spec.taints."""
+
+    key: str
+    effect: str = "NoSchedule"
+    value: str | None = None
+
+
+class Condition(Struct, rename="camel"):
+    """An entry of status.conditions."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    last_heartbeat_time: str | None = None
+
+
+class NodeSpec(Struct):
+    """A node's spec."""
+
+    unschedulable: bool | None = None
+    taints: list[KubeTaint] | None = None
+
+
+class NodeStatus(Struct):
+    """A node's status."""
+
+    allocatable: dict[str, Quantity] | None = None
+    capacity: dict[str, Quantity] | None = None
+    conditions: list[Condition] | None = None
+
+
+class KubeNode(Struct):
+    """A Node object."""
+
+    metadata: Meta
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+class Resources(Struct):
+    """A container's resources."""
+
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class Container(Struct, rename="camel"):
+    """A container; ``restart_policy`` Always on an init container makes it a sidecar."""
+
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class KubeToleration(Struct):
+    """An entry of a pod's spec.tolerations."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class PodSpec(Struct, rename="camel"):
+    """A pod's spec."""
+
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: dict[str, Quantity] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[KubeToleration] | None = None
+    priority: int | None = None
+
+
+class PodStatus(Struct, rename="camel"):
+    """A pod's status."""
+
+    phase: str = "Pending"
+    start_time: str | None = None
+    qos_class: str | None = None
+
+
+class KubePod(Struct):
+    """A Pod object."""
+
+    metadata: Meta
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)

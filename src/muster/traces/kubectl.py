@@ -1,0 +1,365 @@
+"""A fleet and its pods from ``kubectl get nodes,pods -A -o json``, whole or in part.
+
+- A node's size is its allocatable (its capacity where allocatable is absent). GPUs that are in the capacity but not in
+  the allocatable are kept as unhealthy devices: the device plugin has withdrawn them.
+- The API does not say which GPUs of a node a pod has: running pods get the lowest free indexes, in the file's order.
+- Each pod is a workload of its own, named NAMESPACE/NAME; finished pods are left out silently, pods that cannot be kept
+  (on nodes not in the file, beyond what the node has) are left out and reported.
+- Times are seconds since 1970; the snapshot is taken at the latest time found in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from muster.errors import InputError
+from muster.model import (
+    Device,
+    Fleet,
+    Node,
+    PodPlacement,
+    PodSet,
+    PodShape,
+    Running,
+    Snapshot,
+    Taint,
+    Toleration,
+    Topology,
+    Workload,
+)
+from muster.traces.checks import check_node, check_pod_set, check_workload
+from muster.traces.files import decode_text, read_bytes
+from muster.traces.kube_objects import Container, KubeNode, KubePod, Quantity, parse_quantity, parse_time
+from muster.traces.spec import Options
+from muster.traces.tables import MAX_GPUS, refuse_duplicate
+from muster.traces.trace import Skipped
+
+OPTIONS = ("pods",)
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+MEMORY_LABELS = ("nvidia.com/gpu.memory",)
+LEVEL_LABELS = (
+    ("region", ("topology.kubernetes.io/region",)),
+    ("zone", ("topology.kubernetes.io/zone",)),
+    ("block", ("cloud.provider.com/topology-block", "cloud.google.com/gce-topology-block")),
+    ("rack", ("cloud.provider.com/topology-rack", "cloud.google.com/gce-topology-subblock")),
+    ("nvlink_domain", ("nvidia.com/gpu.clique",)),
+)
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_T = TypeVar("_T")
+
+
+class Dump(Struct, frozen=True):
+    """What a file holds: a snapshot, and what could not be kept."""
+
+    snapshot: Snapshot
+    skipped: tuple[Skipped, ...]
+
+
+class _List(Struct):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+class _Kind(Struct):
+    kind: str = ""
+
+
+class _Item(Struct, frozen=True):
+    """One object of the list and where it is."""
+
+    index: int
+    line: int
+    kind: str
+    raw: bytes
+
+
+def read_kubectl(path: str) -> Dump:
+    """Read a dump; raises `InputError` if it is no list of nodes and pods, or a node makes no sense."""
+    items = _items(path)
+    latest: list[float] = [0.0]
+    seen: dict[str, int] = {}
+    skipped: list[Skipped] = []
+    objects = [(item, _decode(item, KubeNode, path)) for item in items if item.kind == "Node"]
+    if not objects:
+        hint = "kubectl get nodes,pods -A -o json"
+        raise InputError("holds no nodes", file=path, field="items", hint=hint)
+    levels = _levels([node for _, node in objects])
+    empty = Fleet(topology=Topology(tuple(name for name, _ in levels)))
+    nodes: list[Node] = []
+    for item, found in objects:
+        node = _node(found, levels, item, path, skipped)
+        refuse_duplicate(seen, node.name, path, item.line, "metadata.name")
+        check_node(node, empty, path, item.line)
+        nodes.append(node)
+        latest += [parse_time(one.last_heartbeat_time) or 0.0 for one in found.status.conditions or ()]
+    fleet = Fleet(tuple(nodes), empty.topology, Path(path).stem)
+    pods = _Pods(path, fleet, skipped)
+    for item in items:
+        if item.kind == "Pod":
+            latest += pods.add(item, _decode(item, KubePod, path))
+        elif item.kind != "Node":
+            skipped.append(
+                Skipped(path, item.line, f"items[{item.index}].kind", f"is a {item.kind or 'nameless kind'}")
+            )
+    snapshot = Snapshot(
+        fleet,
+        pending=tuple(pods.pending),
+        running=tuple(pods.running),
+        taken_s=max(latest),
+        source=f"kubectl:{Path(path).name}",
+    )
+    return Dump(snapshot, tuple(skipped))
+
+
+def read_kubectl_fleet(path: str, options: Options) -> tuple[Fleet, tuple[Skipped, ...]]:
+    """The nodes; with ``pods=subtract`` only what their running pods leave free (used GPUs become unhealthy)."""
+    dump = read_kubectl(path)
+    if options.text("pods", "keep", ("keep", "subtract")) == "keep":
+        return dump.snapshot.fleet, dump.skipped
+    free = {node.name: node for node in dump.snapshot.fleet}
+    for run in dump.snapshot.running:
+        shape, place = run.workload.pod_sets[0].shape, run.pods[0]
+        node = free[place.node]
+        devices = tuple(
+            msgspec.structs.replace(device, healthy=False) if device.index in place.devices else device
+            for device in node.devices
+        )
+        free[place.node] = msgspec.structs.replace(
+            node,
+            cpu_milli=node.cpu_milli - shape.cpu_milli,
+            memory_bytes=node.memory_bytes - shape.memory_bytes,
+            devices=devices,
+        )
+    return msgspec.structs.replace(dump.snapshot.fleet, nodes=tuple(free.values())), dump.skipped
+
+
+def _items(path: str) -> list[_Item]:
+    data = read_bytes(path)
+    decode_text(data, path)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        document = msgspec.json.decode(data, type=_List)
+    except msgspec.ValidationError as error:
+        raise InputError(f"is JSON but no Kubernetes list ({error})", file=path, hint=_HINT) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"is not valid JSON ({error})", file=path, line=_json_line(data), hint=_HINT) from None
+    if document.kind in ("Node", "Pod"):
+        return [_Item(0, 1, document.kind, data)]
+    if document.items is None or not document.kind.endswith("List"):
+        what = f"is of kind '{document.kind[:40]}', not a List" if document.kind else "is not a Kubernetes list"
+        raise InputError(what, file=path, field="kind", hint=_HINT)
+    items: list[_Item] = []
+    position, line = 0, 1
+    for index, raw in enumerate(map(bytes, document.items)):
+        start = data.find(raw, position)
+        line += data.count(b"\n", position, start)
+        position = start
+        try:
+            kind = msgspec.json.decode(raw, type=_Kind).kind or document.kind.removesuffix("List")
+        except msgspec.ValidationError as error:
+            raise _decode_error(error, path, line, index) from None
+        items.append(_Item(index, line, kind, raw))
+    return items
+
+
+_HINT = "write the file with: kubectl get nodes,pods -A -o json"
+
+
+def _json_line(data: bytes) -> int | None:
+    import json
+
+    try:
+        json.loads(data)
+    except json.JSONDecodeError as error:
+        return error.lineno
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def _decode(item: _Item, kind: type[_T], path: str) -> _T:
+    try:
+        return msgspec.json.decode(item.raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise _decode_error(error, path, item.line, item.index) from None
+
+
+def _decode_error(error: msgspec.ValidationError, path: str, line: int, index: int) -> InputError:
+    what, _, where = str(error).partition(" - at `$")
+    return InputError(what, file=path, line=line, field=f"items[{index}]{where.rstrip('`')}")
+
+
+def _levels(nodes: Sequence[KubeNode]) -> list[tuple[str, tuple[str, ...]]]:
+    """The topology levels that every node with GPUs has a label for (every node, where there are no GPUs)."""
+    with_gpus = [node for node in nodes if any(name in (node.status.capacity or {}) for name in GPU_RESOURCES)]
+    return [
+        (level, labels)
+        for level, labels in LEVEL_LABELS
+        if all(_first(node.metadata.labels or {}, labels) for node in with_gpus or nodes)
+    ]
+
+
+def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _amount(
+    resources: Mapping[str, Quantity], name: str, scale: int, item: _Item, path: str, where: str, limit: int = 2**53
+) -> int:
+    try:
+        amount = parse_quantity(resources.get(name, 0), scale)
+    except ValueError:
+        what = f"{str(resources[name])[:40]!r} is not a Kubernetes quantity"
+    else:
+        if 0 <= amount < limit:
+            return amount
+        what = f"{str(resources[name])[:40]!r} is {'negative' if amount < 0 else 'absurdly large'}"
+    raise InputError(what, file=path, line=item.line, field=f"items[{item.index}].{where}['{name}']")
+
+
+def _node(
+    found: KubeNode, levels: list[tuple[str, tuple[str, ...]]], item: _Item, path: str, skipped: list[Skipped]
+) -> Node:
+    meta, spec, status = found.metadata, found.spec, found.status
+    where = "status.allocatable" if status.allocatable else "status.capacity"
+    sizes = status.allocatable or status.capacity or {}
+    if "cpu" not in sizes or "memory" not in sizes:
+        what = f"node '{meta.name}' states no {'cpu' if 'cpu' not in sizes else 'memory'}"
+        raise InputError(what, file=path, line=item.line, field=f"items[{item.index}].{where}", hint=_HINT)
+    labels = meta.labels or {}
+    capacity = status.capacity or sizes
+    devices: list[Device] = []
+    memory = _first(labels, MEMORY_LABELS)
+    for name in GPU_RESOURCES:
+        healthy = _amount(sizes, name, 1, item, path, where, MAX_GPUS)
+        total = max(healthy, _amount(capacity, name, 1, item, path, "status.capacity", MAX_GPUS))
+        model = _first(labels, MODEL_LABELS) or name.partition(".")[0]
+        device_bytes = int(memory) * 2**20 if memory.isascii() and memory.isdigit() and len(memory) < 9 else 0
+        for index in range(total):
+            devices.append(Device(len(devices), model, device_bytes, healthy=index < healthy))
+    for name in sizes:
+        if name.startswith("nvidia.com/") and name not in GPU_RESOURCES and str(sizes[name]) != "0":
+            why = f"{sizes[name]} x {name} of node {meta.name} are not modelled: GPU slices are left out"
+            skipped.append(Skipped(path, item.line, f"items[{item.index}].{where}", why))
+    ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
+    reason = "cordoned" if spec.unschedulable else ""
+    if ready is not None and ready.status != "True":
+        reason = f"not ready ({ready.reason or ready.status})"
+    taints = sorted({Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()})
+    return Node(
+        meta.name,
+        _amount(sizes, "cpu", 1000, item, path, where),
+        _amount(sizes, "memory", 1, item, path, where),
+        tuple(devices),
+        labels=tuple(sorted(labels.items())),
+        taints=tuple(taints),
+        topology=tuple(_first(labels, names) for _, names in levels),
+        schedulable=not reason,
+        reason=reason,
+    )
+
+
+class _Pods:
+    """Takes the pods of a dump; keeps account of what each node has left."""
+
+    def __init__(self, path: str, fleet: Fleet, skipped: list[Skipped]) -> None:
+        self._path = path
+        self._skipped = skipped
+        self._cpu = {node.name: node.cpu_milli for node in fleet}
+        self._memory = {node.name: node.memory_bytes for node in fleet}
+        self._gpus = {node.name: [device.index for device in node.devices if device.healthy] for node in fleet}
+        self._seen: dict[str, int] = {}
+        self._shapes: dict[PodShape, tuple[PodSet, ...]] = {}
+        self.pending: list[Workload] = []
+        self.running: list[Running] = []
+
+    def add(self, item: _Item, pod: KubePod) -> list[float]:
+        """Keep one pod as running or pending work; returns the times found in it."""
+        created = parse_time(pod.metadata.creation_timestamp) or 0.0
+        started = parse_time(pod.status.start_time) or created
+        if pod.status.phase in ("Succeeded", "Failed"):
+            return [created, started]
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if not pod.metadata.name:
+            raise InputError("is empty", file=self._path, line=item.line, field=f"items[{item.index}].metadata.name")
+        refuse_duplicate(self._seen, name, self._path, item.line, "metadata.name")
+        shape = self._shape(item, pod)
+        if shape not in self._shapes:
+            self._shapes[shape] = (PodSet(shape),)
+            check_pod_set(self._shapes[shape][0], self._path, item.line)
+        workload = Workload(
+            name,
+            self._shapes[shape],
+            submitted_s=created,
+            queue=(pod.metadata.labels or {}).get(QUEUE_LABEL, ""),
+            namespace=pod.metadata.namespace,
+            priority=pod.spec.priority or 0,
+            quality=pod.status.qos_class or "",
+        )
+        check_workload(workload, self._path, item.line)
+        if pod.spec.node_name:
+            self._place(item, workload, pod.spec.node_name, started)
+        else:
+            self.pending.append(workload)
+        return [created, started]
+
+    def _place(self, item: _Item, workload: Workload, node: str, started: float) -> None:
+        shape = workload.pod_sets[0].shape
+        why = ""
+        if node not in self._cpu:
+            why = f"runs on node {node}, which is not in the file"
+        elif len(self._gpus[node]) < shape.gpus:
+            why = f"asks for {shape.gpus} GPUs of node {node}, of which {len(self._gpus[node])} are left"
+        elif self._cpu[node] < shape.cpu_milli or self._memory[node] < shape.memory_bytes:
+            why = f"asks for more CPU or memory than node {node} has left"
+        if why:
+            where = f"items[{item.index}].spec.nodeName"
+            self._skipped.append(Skipped(self._path, item.line, where, f"pod {workload.name} {why}"))
+            return
+        taken = tuple(self._gpus[node][: shape.gpus])
+        del self._gpus[node][: shape.gpus]
+        self._cpu[node] -= shape.cpu_milli
+        self._memory[node] -= shape.memory_bytes
+        placement = PodPlacement(node, taken, shape.gpu_milli if taken else 0)
+        self.running.append(Running(workload, started, (placement,)))
+
+    def _shape(self, item: _Item, pod: KubePod) -> PodShape:
+        """What the pod asks for in all: the larger of its containers' sum and its init containers, plus overhead."""
+        cpu = self._requests(item, pod, "cpu", 1000)
+        memory = self._requests(item, pod, "memory", 1)
+        gpus = sum(self._requests(item, pod, name, 1) for name in GPU_RESOURCES)
+        tolerations = {
+            Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
+            for one in pod.spec.tolerations or ()
+            if not (one.key or "").startswith("node.kubernetes.io/")
+        }
+        return PodShape(
+            cpu_milli=cpu,
+            memory_bytes=memory,
+            gpus=gpus,
+            node_selector=tuple(sorted((pod.spec.node_selector or {}).items())),
+            tolerations=tuple(sorted(tolerations)),
+        )
+
+    def _requests(self, item: _Item, pod: KubePod, name: str, scale: int) -> int:
+        def of(container: Container) -> int:
+            resources = container.resources
+            asked = {**((resources and resources.limits) or {}), **((resources and resources.requests) or {})}
+            return _amount(asked, name, scale, item, self._path, "spec.containers.resources")
+
+        running = sum(of(container) for container in pod.spec.containers or ())
+        peak = sidecars = 0
+        for container in pod.spec.init_containers or ():
+            if container.restart_policy == "Always":
+                sidecars += of(container)
+                peak = max(peak, sidecars)
+            else:
+                peak = max(peak, sidecars + of(container))
+        overhead = _amount(pod.spec.overhead or {}, name, scale, item, self._path, "spec.overhead")
+        return max(running + sidecars, peak) + overhead
