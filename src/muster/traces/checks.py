@@ -32,20 +32,23 @@ def check_workload(workload: Workload, file: str, line: int | None = None) -> No
 
 def check_pod_set(pod_set: PodSet, file: str, line: int | None = None) -> None:
     """Raise `InputError` for counts or sizes that make no sense."""
-    shape = checked_shape(pod_set.shape, file=file, line=line)
-    if not 1 <= pod_set.count <= MAX_JOB_GPUS:
-        raise InputError(f"is {pod_set.count}", file=file, line=line, field="count", hint=f"1 to {MAX_JOB_GPUS:,}")
-    if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
-        what = f"is {pod_set.min_count} of {pod_set.count} pods"
-        raise InputError(what, file=file, line=line, field="min_count", hint="at most count")
+    shape = pod_set.shape
     for field, value, limit in (
         ("cpu_milli", shape.cpu_milli, MAX_CPU_MILLI),
         ("memory_bytes", shape.memory_bytes, MAX_MEMORY_BYTES),
         ("gpus", shape.gpus, MAX_GPUS),
-        ("gpu_milli", abs(shape.gpu_milli), 1000),
+        ("gpu_milli", shape.gpu_milli, 1000),
+        ("count", pod_set.count, MAX_JOB_GPUS),
+        ("min_count", pod_set.min_count or 0, MAX_JOB_GPUS),
     ):
-        if value > limit:
+        if not -limit <= value <= limit:
             raise InputError("is absurdly large", file=file, line=line, field=field, hint=f"at most {limit:,}")
+    checked_shape(shape, file=file, line=line)
+    if pod_set.count < 1:
+        raise InputError(f"is {pod_set.count}", file=file, line=line, field="count", hint="at least 1")
+    if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
+        what = f"is {pod_set.min_count} of {pod_set.count} pods"
+        raise InputError(what, file=file, line=line, field="min_count", hint="at most count")
 
 
 def check_node(node: Node, fleet: Fleet, file: str, line: int | None = None) -> None:
@@ -58,7 +61,7 @@ def check_node(node: Node, fleet: Fleet, file: str, line: int | None = None) -> 
         ("devices", len(node.devices), MAX_GPUS),
     ):
         if not 0 <= value <= limit:
-            what = f"is {value}" if value < 0 else "is absurdly large"
+            what = "is negative" if value < 0 else "is absurdly large"
             raise InputError(what, file=file, line=line, field=field, hint=f"0 to {limit:,}")
     if node.topology and len(node.topology) != len(fleet.topology.levels):
         what = f"has {len(node.topology)} domains for {len(fleet.topology.levels)} levels"

@@ -205,7 +205,7 @@ def _arrivals(count: int, span_s: float, rng: Generator) -> list[float]:
     phase = 2 * np.pi * (grid - mixes.PEAK_HOUR * 3600) / day
     cumulated = grid + mixes.DIURNAL_SWING * day / (2 * np.pi) * (np.sin(phase) - np.sin(phase[0]))
     drawn = np.sort(rng.random(count)) * cumulated[-1]
-    return [float(round(second)) for second in _floats(np.interp(drawn, cumulated, grid))]
+    return [float(round(second)) for second in _floats(cast("NDArray[np.float64]", np.interp(drawn, cumulated, grid)))]
 
 
 def _span(gpu_s: float, load: float, fleet: Fleet, durations: Sequence[float]) -> float:

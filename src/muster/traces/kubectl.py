@@ -104,9 +104,7 @@ def read_kubectl(path: str) -> Dump:
         if item.kind == "Pod":
             latest += pods.add(item, _decode(item, KubePod, path))
         elif item.kind != "Node":
-            skipped.append(
-                Skipped(path, item.line, f"items[{item.index}].kind", f"is a {item.kind or 'nameless kind'}")
-            )
+            skipped.append(Skipped(path, item.line, f"items[{item.index}].kind", f"is of kind {item.kind[:40]!r}"))
     snapshot = Snapshot(
         fleet,
         pending=tuple(pods.pending),
@@ -152,14 +150,14 @@ def _items(path: str) -> list[_Item]:
     if document.kind in ("Node", "Pod"):
         return [_Item(0, 1, document.kind, data)]
     if document.items is None or not document.kind.endswith("List"):
-        what = f"is of kind '{document.kind[:40]}', not a List" if document.kind else "is not a Kubernetes list"
+        what = f"is of kind {document.kind[:40]!r}, not a List" if document.kind else "is not a Kubernetes list"
         raise InputError(what, file=path, field="kind", hint=_HINT)
     items: list[_Item] = []
-    position, line = 0, 1
+    counted, position, line = 0, 0, 1
     for index, raw in enumerate(map(bytes, document.items)):
         start = data.find(raw, position)
-        line += data.count(b"\n", position, start)
-        position = start
+        line += data.count(b"\n", counted, start)
+        counted, position = start, start + len(raw)
         try:
             kind = msgspec.json.decode(raw, type=_Kind).kind or document.kind.removesuffix("List")
         except msgspec.ValidationError as error:
@@ -230,7 +228,7 @@ def _node(
     where = "status.allocatable" if status.allocatable else "status.capacity"
     sizes = status.allocatable or status.capacity or {}
     if "cpu" not in sizes or "memory" not in sizes:
-        what = f"node '{meta.name}' states no {'cpu' if 'cpu' not in sizes else 'memory'}"
+        what = f"node {meta.name[:40]!r} states no {'cpu' if 'cpu' not in sizes else 'memory'}"
         raise InputError(what, file=path, line=item.line, field=f"items[{item.index}].{where}", hint=_HINT)
     labels = meta.labels or {}
     capacity = status.capacity or sizes

@@ -45,7 +45,7 @@ class Lines:
             raise InputError("is not one of Muster's own files", file=self.path, line=self.number, hint=hint) from None
         match = re.fullmatch(rf"{re.escape(schema)}/v([0-9]{{1,9}})", found)
         if not match:
-            what = f"is '{found[:60]}', not '{schema}/v{version}'"
+            what = f"is {found[:60]!r}, not '{schema}/v{version}'"
             raise InputError(what, file=self.path, line=self.number, field="schema", hint=_other_kind(found))
         if int(match[1]) > version:
             what = f"is {found}; this Muster reads up to v{version}"
@@ -55,12 +55,12 @@ class Lines:
     def section(self, count: int, type_: type[_Row], what: str) -> Iterator[_Row]:
         """The next ``count`` lines."""
         if count < 0:
-            raise InputError(f"is {count}", file=self.path, line=1, field=what)
+            raise InputError(f"is {short(count)}", file=self.path, line=1, field=what)
         decoder = msgspec.json.Decoder(type_)
         for done in range(count):
             line = self._next()
             if line is None:
-                message = f"ends after {done:,} of {count:,} {what.replace('_', ' ')}"
+                message = f"ends after {done:,} of {short(count)} {what.replace('_', ' ')}"
                 raise InputError(message, file=self.path, line=self.number, field=what, hint="copy it again")
             yield self._decode(line, decoder)
 
@@ -77,7 +77,7 @@ class Lines:
     def item(self, items: list[_Row], index: int, field: str) -> _Row:
         """``items[index]`` for an index from the file."""
         if not 0 <= index < len(items):
-            raise self.error(field, f"is {index}; there are {len(items)}, counted from 0")
+            raise self.error(field, f"is {short(index)}; there are {len(items)}, counted from 0")
         return items[index]
 
     def _next(self) -> bytes | None:
@@ -94,12 +94,17 @@ class Lines:
             message, _, where = str(error).partition(" - at `$")
             field = where.rstrip("`").lstrip(".") or None
             if unknown := re.search("unknown field `(.*)`", message):
-                message, field = "is unknown", unknown[1]
+                message, field = "is unknown", ascii(unknown[1][:40])[1:-1]
             elif missing := re.search("missing required field `(.*)`", message):
                 message, field = "is missing", missing[1]
             raise InputError(message, file=self.path, line=self.number, field=field) from None
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise InputError(f"is not valid JSON ({error})", file=self.path, line=self.number) from None
+
+
+def short(number: int) -> str:
+    """A number for an error message; one of thousands of digits is not told in full."""
+    return f"{number:,}" if abs(number) < 10**15 else "a number beyond all measure"
 
 
 def write_lines(rows: list[Any], path: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from muster.errors import InputError
 from muster.model import Fleet, Snapshot, load_snapshot
-from muster.traces.files import near, neighbours, read_head
+from muster.traces.files import near, neighbours, read_bytes, read_head
 from muster.traces.spec import Spec, exists, parse_spec
 from muster.traces.trace import Skipped, Trace
 
@@ -140,9 +140,14 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
     if not exists(spec.path):
         hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
         raise InputError(f"is neither a file nor a kind of {what}", file=spec.path or None, hint=hint)
-    found = _recognise(read_head(spec.path), spec.path, what)
+    read_bytes(spec.path)  # a directory, an empty or a damaged file is told as such, not as an unknown kind
+    head = read_head(spec.path)
+    found = _recognise(head, spec.path, what)
     if found in kinds:
         return Spec(spec.text, found, spec.path, spec.options)
+    for other in ("workload", "fleet", "snapshot"):
+        if _recognise(head, spec.path, other):
+            raise InputError(f"holds a {other}, not a {what}", file=spec.path)
     raise InputError(
         f"its contents do not tell which kind of {what} it is",
         file=spec.path,

@@ -111,11 +111,10 @@ def exists(path: str) -> bool:
 
 
 def _split_options(rest: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    if exists(rest):
-        return rest, ()
+    """The longest beginning that is a path, or all up to the trailing ``key=value`` parts; and these parts."""
     parts = rest.split(",")
     options: list[tuple[str, str]] = []
-    while parts and (match := _OPTION.fullmatch(parts[-1])):
+    while parts and not exists(",".join(parts)) and (match := _OPTION.fullmatch(parts[-1])):
         options.insert(0, (match[1], match[2]))
         parts.pop()
     return ",".join(parts), tuple(options)

@@ -148,7 +148,7 @@ def _header(
     columns: dict[str, int] = {}
     for position, value in enumerate(values):
         if value.strip() in columns:
-            raise InputError("column is there twice", file=path, line=line, field=value.strip())
+            raise InputError("column is there twice", file=path, line=line, field=ascii(value.strip()[:40])[1:-1])
         columns[value.strip()] = position
     for column in required:
         if column not in columns:

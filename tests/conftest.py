@@ -1,0 +1,24 @@
+"""Fixtures that several rooms share. Public data is used from beside the checkout and never committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """``shared_data(name)``: a file of the public data folder; skips the test, with the reason, where it is absent."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("MUSTER_DATA") or beside)
+
+    def find(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            pytest.skip(f"public data is not here: {name} (set MUSTER_DATA to its folder)")
+        return path
+
+    return find

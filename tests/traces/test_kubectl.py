@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.errors import InputError
+from muster.model import PodPlacement, Taint, Toleration, load_snapshot, save_snapshot
+from muster.traces import read_fleet, read_snapshot, read_snapshot_and_skipped
+from muster.traces.kube_objects import parse_quantity
+
+
+def node(name: str, gpus: int = 8, **status: Any) -> dict[str, Any]:
+    sizes = {"cpu": "95500m", "memory": "512Gi", "nvidia.com/gpu": str(gpus), "pods": "110"}
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.memory": "81559",
+        "topology.kubernetes.io/zone": "z1",
+    }
+    if not gpus:
+        del labels["nvidia.com/gpu.product"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": None},
+        "status": {"allocatable": sizes, "capacity": sizes | {"cpu": "96"}} | status,
+    }
+
+
+def pod(name: str, on: str | None = None, gpus: int = 0, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    requests = {"cpu": "1500m", "memory": "1Gi"} | ({"nvidia.com/gpu": gpus} if gpus else {})
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": on, "containers": [{"resources": {"requests": requests}}, {}]} | spec,
+        "status": {"phase": phase, "startTime": "2026-01-01T00:00:30Z" if on else None, "qosClass": "Burstable"},
+    }
+
+
+def dump(tmp_path: Path, *items: Any, kind: str = "List", **options: Any) -> str:
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": kind, "items": list(items)}, indent=1, **options))
+    return str(path)
+
+
+def test_nodes(tmp_path: Path) -> None:
+    cordoned = node("n2") | {"spec": {"unschedulable": True, "taints": [{"key": "a", "effect": "NoExecute"}]}}
+    down = node("n3", conditions=[{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}])
+    sick = node("n4")
+    sick["status"]["capacity"] = sick["status"]["capacity"] | {"nvidia.com/gpu": "9"}
+    path = dump(tmp_path, node("n1"), cordoned, down, sick, node("cpu", 0))
+    fleet, skipped = read_fleet(f"kubectl:{path}")
+    n1, n2, n3, n4, cpu = fleet.nodes
+    assert (n1.cpu_milli, n1.memory_bytes, len(n1.devices)) == (95500, 2**39, 8)
+    assert (n1.devices[0].model, n1.devices[0].memory_bytes) == ("NVIDIA-H100-80GB-HBM3", 81559 * 2**20)
+    assert (fleet.topology.levels, n1.topology) == (("zone",), ("z1",))
+    assert (n2.schedulable, n2.reason, n2.taints) == (False, "cordoned", (Taint("a", "", "NoExecute"),))
+    assert (n3.schedulable, n3.reason) == (False, "not ready (NodeStatusUnknown)")
+    assert (len(n4.devices), n4.healthy_gpus) == (9, 8)
+    assert cpu.devices == ()
+    assert skipped == ()
+    assert read_fleet(path)[0] == fleet
+
+
+def test_pods(tmp_path: Path) -> None:
+    first = pod("first", "n1", 2, tolerations=[{"key": "gpu", "operator": "Exists"}])
+    first["spec"]["tolerations"].append({"key": "node.kubernetes.io/not-ready", "operator": "Exists"})
+    init = {"resources": {"requests": {"cpu": "4"}}}
+    sidecar = {"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always"}
+    path = dump(
+        tmp_path,
+        first,
+        pod("second", "n1", 3),
+        pod("too-many", "n1", 4),
+        pod("elsewhere", "gone"),
+        pod("done", "n1", 8, phase="Succeeded"),
+        pod("waits", None, 8, phase="Pending", initContainers=[sidecar, init], overhead={"cpu": "250m"}, priority=7),
+        node("n1"),
+        {"kind": "ConfigMap"},
+    )
+    snapshot, skipped = read_snapshot_and_skipped(f"kubectl:{path}")
+    assert [run.workload.name for run in snapshot.running] == ["ns/first", "ns/second"]
+    assert [run.pods for run in snapshot.running] == [
+        (PodPlacement("n1", (0, 1), 1000),),
+        (PodPlacement("n1", (2, 3, 4), 1000),),
+    ]
+    assert snapshot.running[0].workload.pod_sets[0].shape.tolerations == (Toleration("gpu", "Exists"),)
+    (waiting,) = snapshot.pending
+    assert (waiting.pod_sets[0].shape.cpu_milli, waiting.gpu_milli, waiting.priority) == (5250, 8000, 7)
+    assert snapshot.taken_s - waiting.submitted_s == 30
+    assert [one.field for one in skipped] == ["items[2].spec.nodeName", "items[3].spec.nodeName", "items[7].kind"]
+    assert [Path(path).read_text().splitlines()[one.line - 1].strip() for one in skipped] == ["{"] * 3
+    assert "asks for 4 GPUs of node n1, of which 3 are left" in str(skipped[0])
+    (whole,), (free,) = read_fleet(f"kubectl:{path}")[0].nodes, read_fleet(f"kubectl:{path},pods=subtract")[0].nodes
+    assert (whole.healthy_gpus, whole.cpu_milli) == (8, 95500)
+    assert (free.healthy_gpus, free.cpu_milli, free.memory_bytes) == (3, 92500, 510 * 2**30)
+    save_snapshot(snapshot, tmp_path / "s.snap")
+    assert load_snapshot(tmp_path / "s.snap") == snapshot
+    assert read_fleet(str(tmp_path / "s.snap"))[0] == snapshot.fleet
+    assert read_snapshot(str(tmp_path / "s.snap")) == snapshot
+
+
+def test_a_single_node_and_a_node_list_without_kinds(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(node("n1")))
+    assert len(read_fleet(f"kubectl:{tmp_path / 'one.json'}")[0]) == 1
+    bare = node("n1")
+    del bare["kind"]
+    assert len(read_fleet("kubectl:" + dump(tmp_path, bare, kind="NodeList"))[0]) == 1
+
+
+def without(path: str) -> dict[str, Any]:
+    broken = node("n1")
+    del broken["status"][path]
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("items", "what"),
+    [
+        ([], "field 'items': holds no nodes"),
+        ([pod("p")], "holds no nodes"),
+        ([node("n1", allocatable={}, capacity={})], "field 'items[0].status.capacity': node 'n1' states no cpu"),
+        ([node("n1"), node("n1")], "field 'metadata.name': 'n1' is already the name on line 5"),
+        ([node("n1", allocatable={"cpu": "lots", "memory": "1"})], "'lots' is not a Kubernetes quantity"),
+        ([node("n1", allocatable={"cpu": "-1", "memory": "1"})], "'-1' is negative"),
+        ([node("n1", allocatable={"cpu": "1E", "memory": "99E"})], "is absurdly large"),
+        ([node("n1", allocatable=[])], "field 'items[0].status.allocatable': Expected `object | null`, got `array`"),
+        ([{"kind": "Node"}], "items[0]"),
+        ([{"kind": "Node", "metadata": {}, "status": node("n")["status"]}], "field 'name': is empty"),
+        ([5], "items[0]"),
+        ([node("n1"), pod("p", "n1"), pod("p", "n1")], "'ns/p' is already the name"),
+    ],
+)
+def test_bad_objects(tmp_path: Path, items: list[Any], what: str) -> None:
+    path = dump(tmp_path, *items)
+    with pytest.raises(InputError) as caught:
+        read_fleet(f"kubectl:{path}")
+    assert what in str(caught.value)
+    assert caught.value.file == path
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"kind": "List",\n "items": [}', "2: is not valid JSON"),
+        ('{"kind": "Deployment"}', "field 'kind': is of kind 'Deployment', not a List"),
+        ("[]", "is JSON but no Kubernetes list"),
+        ('{"a": 1}', "is not a Kubernetes list"),
+        ("[" * 100_000, "no Kubernetes list"),
+    ],
+)
+def test_bad_documents(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_fleet(f"kubectl:{tmp_path / 'bad.json'}")
+    assert what in str(caught.value)
+
+
+def test_quantities() -> None:
+    expected = {"100m": 1, "1": 1, "1.5": 2, "2Ki": 2048, "1e3": 1000, "1E": 10**18, "5k": 5000, ".5Gi": 2**29}
+    assert {text: parse_quantity(text) for text in expected} == expected
+    assert parse_quantity("1500m", 1000) == 1500
+    for bad in ("", "x", "1x", "1 Gi", "--1", "1e", "nan", "1e999"):
+        with pytest.raises(ValueError, match=r".*"):
+            parse_quantity(bad)
