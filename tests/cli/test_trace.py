@@ -43,7 +43,7 @@ def test_info_for_people(capfd: pytest.CaptureFixture[str], pods: Path, tmp_path
     (tmp_path / "jobs.swf").write_text(SWF)
     code, out, _ = muster(capfd, "info", tmp_path / "jobs.swf", pods)
     assert code == 0
-    assert "Skipped 1 rows" in out
+    assert "Skipped 1 row" in out
     assert "jobs.swf:3: field 'run': run time is -1" in out
     assert "Size in cores" in out
     assert "Size in GPUs" in out
@@ -113,7 +113,7 @@ def test_every_help_has_examples(capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("info", "convert", "generate"):
         code, out, _ = muster(capfd, name, "--help")
         assert code == 0
-        assert "Examples:\n  muster trace" in out
+        assert f"muster trace {name}" in out.partition("Examples:")[2]
 
 
 def test_a_pipe_that_closes_early_is_no_error(pods: Path) -> None:

@@ -130,7 +130,9 @@ Examples:
 @command.command("generate", epilog=GENERATE_EPILOG)
 @click.option("--mix", default="default", show_default=True, help="Name of a mix; --list shows them.")
 @click.option(
-    "--pods", type=click.IntRange(1, 5_000_000), help="How many workloads.  [default: 98 % of the fleet's GPUs]"
+    "--pods",
+    type=click.IntRange(1, 5_000_000),
+    help="How many workloads.  [default: what fills the fleet; 10,000 jobs]",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same workload.")
 @click.option(
@@ -237,7 +239,7 @@ def _print_info(info: TraceInfo, *, wide: bool) -> None:
     _print_sizes(info.sizes, info.unit)
     _print_spreads(info)
     if info.skipped:
-        out.print(Text(f"\nSkipped {info.skipped:,} rows", style="bold"))
+        out.print(Text(f"\nSkipped {info.skipped:,} {'row' if info.skipped == 1 else 'rows'}", style="bold"))
     for group in info.skipped_by_field:
         for example in group.examples:
             out.print(Text(f"  {example}"), soft_wrap=True)
