@@ -80,9 +80,9 @@ def emit(
 def emit_document(document: Any, output: str) -> None:
     """Print one object as json or yaml."""
     if output == "yaml":
-        import yaml
+        from msgspec import yaml
 
-        click.echo(yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.encode(document).decode(), nl=False)
     else:
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 

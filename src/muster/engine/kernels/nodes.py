@@ -1,0 +1,103 @@
+"""What one pod does to one node: whether it fits, why not, and how the node changes."""
+
+from __future__ import annotations
+
+from muster.kernels import Ints, NodeArrays, ShapeArrays, kernel
+from muster.policy.gpus import gpu_class
+
+# The same bits as in muster.model.reasons.Reason; tests/engine/test_reasons.py holds them together.
+GPU_COUNT = 1 << 4
+CPU_TOTAL = 1 << 5
+MEMORY_TOTAL = 1 << 6
+GPU_FREE = 1 << 7
+GPU_SHAPE = 1 << 8
+CPU_FREE = 1 << 9
+MEMORY_FREE = 1 << 10
+
+
+@kernel
+def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
+    """Why the node cannot take the pod now, as a mask of all reasons that hold; 0 if it can."""
+    mask = shapes.static_refusals[shapes.constraint[shape], node]
+    cpu = shapes.cpu[shape]
+    if cpu > nodes.cpu_free[node]:
+        mask |= CPU_FREE if cpu <= nodes.cpu_total[node] else CPU_TOTAL
+    memory = shapes.memory[shape]
+    if memory > nodes.memory_free[node]:
+        mask |= MEMORY_FREE if memory <= nodes.memory_total[node] else MEMORY_TOTAL
+    wanted = shapes.gpus[shape]
+    if wanted > 0:
+        if wanted > nodes.gpus[node]:
+            mask |= GPU_COUNT
+        else:
+            milli = shapes.gpu_milli[shape]
+            fitting = 0
+            free = 0
+            for device in range(nodes.gpu_free.shape[1]):
+                left = nodes.gpu_free[node, device]
+                free += left
+                if left >= milli:
+                    fitting += 1
+            if fitting < wanted:
+                mask |= GPU_SHAPE if free >= wanted * milli else GPU_FREE
+    return mask
+
+
+@kernel
+def lowest_fitting(node: int, wanted: int, milli: int, nodes: NodeArrays) -> int:
+    """The first ``wanted`` devices with at least ``milli`` free, as a bit mask; 0 if there are not so many."""
+    mask = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        if wanted > 0 and nodes.gpu_free[node, device] >= milli:
+            mask |= 1 << device
+            wanted -= 1
+    return mask if wanted == 0 else 0
+
+
+@kernel
+def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, shapes: ShapeArrays) -> None:
+    """Give (``sign`` 1) or take back (-1) what a pod of ``shape`` gets on ``node``; its own reverse."""
+    nodes.cpu_free[node] -= sign * shapes.cpu[shape]
+    nodes.memory_free[node] -= sign * shapes.memory[shape]
+    milli = shapes.gpu_milli[shape]
+    for device in range(nodes.gpu_free.shape[1]):
+        if (devices >> device) & 1:
+            nodes.gpu_free[node, device] -= sign * milli
+    nodes.pods[node] += sign
+    nodes.gpu_classes[node, gpu_class(shapes.gpus[shape], milli)] += sign
+    nodes.version[node] += 1
+    count = nodes.change_count[0]
+    nodes.changes[count % nodes.changes.shape[0]] = node
+    nodes.change_count[0] = count + 1
+
+
+@kernel
+def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
+    """A hash over all that a score may depend on; equal states have equal hashes."""
+    value = nodes.kind[node] * 31 + static
+    value = value * 1000003 ^ nodes.cpu_free[node]
+    value = value * 1000003 ^ nodes.memory_free[node]
+    for device in range(nodes.gpu_free.shape[1]):
+        value = value * 1000003 ^ nodes.gpu_free[node, device]
+    for group in range(nodes.gpu_classes.shape[1]):
+        value = value * 1000003 ^ nodes.gpu_classes[node, group]
+    return value & 0x7FFFFFFFFFFFFFFF
+
+
+@kernel
+def same_state(one: int, other: int, constraint: int, nodes: NodeArrays, static_refusals: Ints) -> bool:
+    """Whether two nodes are alike in all that a score or a refusal may depend on."""
+    if (
+        nodes.kind[one] != nodes.kind[other]
+        or nodes.cpu_free[one] != nodes.cpu_free[other]
+        or nodes.memory_free[one] != nodes.memory_free[other]
+        or static_refusals[constraint, one] != static_refusals[constraint, other]
+    ):
+        return False
+    for device in range(nodes.gpu_free.shape[1]):
+        if nodes.gpu_free[one, device] != nodes.gpu_free[other, device]:
+            return False
+    for group in range(nodes.gpu_classes.shape[1]):
+        if nodes.gpu_classes[one, group] != nodes.gpu_classes[other, group]:
+            return False
+    return True

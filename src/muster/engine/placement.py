@@ -1,0 +1,154 @@
+"""Placing pods on a fleet state under a policy, and telling why a pod does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from muster.engine.kernels import place
+from muster.engine.state import Allocation, FleetState
+from muster.errors import StateError
+from muster.kernels import Floats, Ints, Knowledge
+from muster.model.reasons import Refusal, Verdict, reasons_of
+
+EXAMPLES = 3
+"""How many node names a refusal in a verdict carries."""
+
+
+def empty_knowledge() -> Knowledge:
+    """Knowledge of nothing, for policies that need none."""
+    none = np.zeros(0)
+    return Knowledge(none, none, np.zeros((0, 1)), np.zeros(0, np.int64), none)
+
+
+class Placer:
+    """Places pods of a `FleetState` under one policy.
+
+    The scores of each shape on each node are kept and only refreshed on nodes that changed. Nodes in the same state
+    are evaluated once when a shape is new.
+
+    Args:
+        state: the fleet; several placers may share one.
+        score: the policy's score kernel.
+        knowledge: what the policy knows; from `muster.policy`.
+        selection: `place.FIRST` or `place.RANDOM`.
+        seed: for random selection.
+    """
+
+    def __init__(
+        self,
+        state: FleetState,
+        score: Callable[..., float],
+        knowledge: Knowledge | None = None,
+        selection: int = place.FIRST,
+        seed: int = 0,
+    ) -> None:
+        self.state = state
+        self.knowledge = knowledge or empty_knowledge()
+        self.selection = selection
+        self._score = score
+        self._cache = _new_cache(0, len(state.node_list), seed)
+        self._out = np.zeros((2, 64), np.int64)
+
+    def place(self, shape: int) -> Allocation | None:
+        """Place one pod; None if no node takes it."""
+        placed = self.place_pods(shape, 1)
+        return placed[0] if placed else None
+
+    def place_pods(self, shape: int, count: int) -> tuple[Allocation, ...]:
+        """Place ``count`` pods of one shape, all or none; the empty tuple if they do not all fit."""
+        if count > self._out.shape[1]:
+            self._out = np.zeros((2, count), np.int64)
+        out = self._out
+        placed = place.place_pods(
+            self._score, self.selection, shape, count, self.state.nodes, self.state.shapes, self.knowledge,
+            self._cache_for_all(), out,
+        )  # fmt: skip
+        if placed < count:
+            return ()
+        nodes, devices = out[0, :count].tolist(), out[1, :count].tolist()
+        allocations = tuple(Allocation(node, shape, mask) for node, mask in zip(nodes, devices, strict=True))
+        self.state.note_assigned(allocations)
+        return allocations
+
+    def place_gang(self, pods: Sequence[tuple[int, int]]) -> tuple[Allocation, ...]:
+        """Place ``(shape, count)`` for each pod set, all or none; the empty tuple if they do not all fit."""
+        if len(pods) == 1:
+            return self.place_pods(*pods[0])
+        allocations: list[Allocation] = []
+        with self.state.trial() as trial:
+            for shape, count in pods:
+                placed = self.place_pods(shape, count)
+                if len(placed) < count:
+                    return ()
+                allocations.extend(placed)
+            trial.keep()
+        return tuple(allocations)
+
+    def place_stream(self, stream: Ints, measure: Knowledge | None = None) -> tuple[Ints, Floats]:
+        """Place pods in turn, without departures, in one call of the compiled code.
+
+        Args:
+            stream: shape ids in the order of arrival.
+            measure: typical shapes for which fragments are measured after each arrival; None: not measured.
+
+        Returns:
+            ``(2, arrivals)`` ints: node (-1: refused) and device mask; ``(arrivals, causes)`` fragment in milli GPU.
+        """
+        from muster.policy.fragmentation import CAUSES
+
+        out = np.zeros((2, len(stream)), np.int64)
+        fragments = np.zeros((len(stream) if measure else 0, len(CAUSES)))
+        place.place_stream(
+            self._score, self.selection, stream, self.state.nodes, self.state.shapes, self.knowledge,
+            self._cache_for_all(), measure or self.knowledge, out, fragments,
+        )  # fmt: skip
+        return out, fragments
+
+    def verdict(self, shape: int) -> Verdict:
+        """Why each node that refuses the shape refuses it: counted by combination of reasons, most nodes first."""
+        state = self.state
+        place.refresh(
+            self._score, shape, state.nodes, state.shapes, self.knowledge, self._cache_for_all(), np.zeros(2, np.int64)
+        )
+        row = self._cache.refusals[shape]
+        masks, first, counts = np.unique(row, return_index=True, return_counts=True)
+        refusals: list[Refusal] = []
+        feasible = 0
+        for mask, _, count in sorted(zip(masks.tolist(), first.tolist(), counts.tolist(), strict=True), key=_by_count):
+            if mask == 0:
+                feasible = count
+                continue
+            positions = np.flatnonzero(row == mask)[:EXAMPLES]
+            names = tuple(state.node_names[int(position)] for position in positions)
+            refusals.append(Refusal(reasons_of(mask), count, names))
+        return Verdict(len(state.node_names), feasible, tuple(refusals))
+
+    def _cache_for_all(self) -> place.ScoreCache:
+        """The score cache, grown to the number of shapes that the state knows by now."""
+        rows = self.state.shape_capacity
+        if self._cache.scores.shape[0] < rows:
+            grown = _new_cache(rows, len(self.state.node_list), 0)
+            for new, old in zip(grown[:4], self._cache[:4], strict=True):
+                new[: old.shape[0]] = old
+            self._cache = grown._replace(random=self._cache.random)
+        return self._cache
+
+
+def _by_count(item: tuple[int, int, int]) -> tuple[int, int]:
+    return -item[2], item[1]
+
+
+def _new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
+    if seed < 0:
+        raise StateError("seeds are not negative")
+    return place.ScoreCache(
+        scores=np.full((rows, nodes), -np.inf),
+        refusals=np.zeros((rows, nodes), np.int16),
+        seen=np.full((rows, nodes), -1, np.int32),
+        position=np.full(rows, -1, np.int64),
+        scratch=np.zeros(1 << (2 * max(nodes, 1)).bit_length(), np.int64),
+        hashes=np.zeros(nodes, np.int64),
+        random=np.array([(seed * 2654435761 + 97) & 0x7FFFFFFF], np.int64),
+    )

@@ -1,0 +1,145 @@
+"""Compiled kernels: the only place that knows numba.
+
+``kernel`` compiles a function on its first call and keeps the machine code on disk; ``scorer_kernel`` compiles a
+policy's score function to a function pointer, so that one placement kernel serves every policy and a new policy
+compiles only itself. With ``NUMBA_DISABLE_JIT=1`` the same functions run as plain Python.
+
+The cache folder is named after the text of all kernel files: an edited helper can never meet a stale caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_ROOM = Path(__file__).parent
+_KERNEL_FILES = ("kernels.py", "policy/*.py", "engine/kernels/*.py")
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: ``$MUSTER_CACHE_DIR`` or the user's cache folder, by kernel text."""
+    digest = hashlib.sha256()
+    for pattern in _KERNEL_FILES:
+        for path in sorted(_ROOM.glob(pattern)):
+            digest.update(path.read_bytes())
+    return user_cache() / "kernels" / digest.hexdigest()[:16]
+
+
+def user_cache() -> Path:
+    """The folder for what may be thrown away: ``$MUSTER_CACHE_DIR``, else ``$XDG_CACHE_HOME/muster``."""
+    chosen = os.environ.get("MUSTER_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118
+    return Path(home) / "muster"
+
+
+def _prepare_cache() -> None:
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        import tempfile
+
+        folder = Path(tempfile.mkdtemp(prefix="muster-kernels-"))
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    if not os.environ.get("NUMBA_DISABLE_JIT") and not any(folder.rglob("*.nbi")) and sys.stderr.isatty():
+        sys.stderr.write("muster: compiling kernels, once (about ten seconds)\n")
+
+
+_prepare_cache()
+
+import numba  # noqa: E402
+from numba import types  # noqa: E402
+
+
+class NodeArrays(NamedTuple):
+    """The state of N nodes with at most G GPUs each, in tie order: the first of equal nodes wins.
+
+    All int64. ``kind`` is the node's hardware kind; ``free_*`` what is left; ``gpu_free`` is N x G, 0 beyond
+    ``gpus`` and on unhealthy devices; ``pods`` the pods on the node; ``gpu_classes`` N x (G + 2), the pods by GPU
+    class (`gpu_class`); ``version`` rises with each change; ``changes`` is a ring of the nodes changed last and
+    ``change_count[0]`` how many changes there were.
+    """
+
+    kind: Ints
+    cpu_total: Ints
+    memory_total: Ints
+    gpus: Ints
+    cpu_free: Ints
+    memory_free: Ints
+    gpu_free: Ints
+    pods: Ints
+    gpu_classes: Ints
+    version: Ints
+    changes: Ints
+    change_count: Ints
+
+
+class ShapeArrays(NamedTuple):
+    """What S pod shapes ask for; all int64. ``static_refusals`` is C x N: refusals that no change of state lifts."""
+
+    cpu: Ints
+    memory: Ints
+    gpus: Ints
+    gpu_milli: Ints
+    constraint: Ints
+    static_refusals: Ints
+
+
+class Knowledge(NamedTuple):
+    """All that a policy knows beyond the node and the pod; fixed before the run. Unused parts are empty.
+
+    ``weights`` are numbers of the policy's own; ``curve`` is 1001 values over the free milli of one GPU; ``by_kind``
+    is one row a hardware kind; ``typical`` are shape ids and ``typical_share`` their shares, summing to 1.
+    """
+
+    weights: Floats
+    curve: Floats
+    by_kind: Floats
+    typical: Ints
+    typical_share: Floats
+
+
+_i1, _i2 = types.int64[::1], types.int64[:, ::1]
+_f1, _f2 = types.float64[::1], types.float64[:, ::1]
+NODES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i1, _i2, _i1, _i2, _i1, _i1, _i1], NodeArrays)
+SHAPES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i2], ShapeArrays)
+KNOWLEDGE_TYPE = types.NamedTuple([_f1, _f1, _f2, _i1, _f1], Knowledge)
+SCORE_SIGNATURE = types.float64(types.int64, types.int64, NODES_TYPE, SHAPES_TYPE, KNOWLEDGE_TYPE, _i1)
+
+Score = Callable[[int, int, NodeArrays, ShapeArrays, Knowledge, Ints], float]
+"""``score(node, shape, nodes, shapes, knowledge, device_out)``: larger is better; the node is known to fit.
+
+Writes to ``device_out[0]`` the device for a pod that takes a fraction of one GPU. It may look at this node and
+this shape only: scores are kept until the node changes.
+"""
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile ``function`` on its first call, and keep the machine code on disk."""
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+
+
+def scorer_kernel(function: Score) -> Score:
+    """Compile a policy's score function to a function pointer of `SCORE_SIGNATURE`."""
+    if numba.config.DISABLE_JIT:
+        return function
+    return numba.cfunc(SCORE_SIGNATURE, cache=True, nopython=True)(function)
+
+
+SCORE_TYPE = types.FunctionType(SCORE_SIGNATURE)

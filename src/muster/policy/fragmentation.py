@@ -1,0 +1,137 @@
+"""How much of a node's free GPU is a fragment: no use to the pods that typically come.
+
+Source of the measure: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
+Gradient Descent", USENIX ATC 2023. For a typical pod m and a node with free GPU T = sum of r_g:
+
+    F(m) = T                            if m asks for no GPU, is not allowed on the node, or does not fit
+    F(m) = sum of r_g over r_g < d_m    if it fits: what lies on devices too full for it
+
+and the node's fragment is the mean of F over the typical pods. Typical pods are the distinct shapes without their
+memory, the most frequent first, until 95 % of the pods are covered; memory is not part of the measure.
+"""
+
+from __future__ import annotations
+
+from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, kernel
+from muster.model.workload import PodShape, ShapeMix
+from muster.policy.gpus import free_milli
+
+NO_GPU_ASKED, WRONG_MODEL, LACK_OF_GPU, WRONG_SHAPE, LACK_OF_CPU, LACK_OF_MEMORY, LEFTOVER = range(7)
+CAUSES = ("no_gpu_asked", "wrong_model", "lack_of_gpu", "wrong_shape", "lack_of_cpu", "lack_of_memory", "leftover")
+"""Why free GPU is a fragment to a typical pod, in the order of the columns that `fragment_causes` fills.
+
+``no_gpu_asked``: the pod is a CPU pod; ``wrong_model``: it is not allowed here; ``lack_of_gpu``: less GPU is free than
+it asks for; ``wrong_shape``: enough in all, but not on single devices; ``lack_of_cpu`` and ``lack_of_memory``: the GPU
+is there and the rest is not; ``leftover``: the pod fits, and this lies on devices too full for it.
+"""
+
+TYPICAL_SHARE = 0.95
+
+
+def typical_shapes(mix: ShapeMix) -> tuple[tuple[PodShape, ...], tuple[float, ...]]:
+    """The typical pods of a mix and their shares (summing to 1), as the paper's code picks them.
+
+    Shapes are counted without memory; most frequent first, equals by larger cpu, then share, then count of GPUs.
+    """
+    counted: dict[PodShape, int] = {}
+    for shape, count in zip(mix.shapes, mix.counts, strict=True):
+        bare = PodShape(
+            shape.cpu_milli, 0, shape.gpus, shape.gpu_milli, shape.gpu_models, shape.node_selector, shape.tolerations
+        )
+        counted[bare] = counted.get(bare, 0) + count
+
+    def rank(item: tuple[PodShape, int]) -> tuple[int, int, int, int, tuple[str, ...]]:
+        shape, count = item
+        return count, shape.cpu_milli, shape.gpu_milli if shape.gpus else 0, shape.gpus, shape.gpu_models
+
+    covered = 0
+    chosen: list[tuple[PodShape, int]] = []
+    for shape, count in sorted(counted.items(), key=rank, reverse=True):
+        if covered >= TYPICAL_SHARE * mix.pods:
+            break
+        covered += count
+        chosen.append((shape, count))
+    return tuple(shape for shape, _ in chosen), tuple(count / covered for _, count in chosen)
+
+
+@kernel
+def fragment_milli(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> float:
+    """The node's fragment in milli GPU.
+
+    The sum goes by seven groups that are added at the end, as the paper's code does: FGD cuts its score to an
+    integer, and the last bit decides between 49 and 50.
+    """
+    lack_both = satisfied = lack_cpu = cpu_pod = cpu_pod_lack = no_access = 0.0
+    total = free_milli(node, nodes)
+    for index in range(knowledge.typical.shape[0]):
+        share = knowledge.typical_share[index]
+        shape = knowledge.typical[index]
+        cpu_fits = nodes.cpu_free[node] >= shapes.cpu[shape]
+        wanted = shapes.gpus[shape]
+        if wanted == 0:
+            if cpu_fits:
+                cpu_pod += share * total
+            else:
+                cpu_pod_lack += share * total
+            continue
+        if shapes.static_refusals[shapes.constraint[shape], node] != 0:
+            no_access += share * total
+            continue
+        milli = shapes.gpu_milli[shape]
+        fitting = 0
+        small = 0
+        for device in range(nodes.gpu_free.shape[1]):
+            left = nodes.gpu_free[node, device]
+            if left >= milli:
+                fitting += 1
+            else:
+                small += left
+        if fitting >= wanted:
+            if cpu_fits:
+                satisfied += share * small
+            else:
+                lack_cpu += share * total
+        elif cpu_fits:
+            satisfied += share * total
+        else:
+            lack_both += share * total
+    return lack_both + satisfied + lack_cpu + cpu_pod + cpu_pod_lack + no_access
+
+
+@kernel
+def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, out: Floats) -> None:
+    """Write the node's fragment by cause (milli GPU, the columns of CAUSES); the causes sum up to the fragment.
+
+    Where typical shapes carry memory, lack of it counts too (then the sum is larger than `fragment_milli`).
+    """
+    out[:] = 0.0
+    total = free_milli(node, nodes)
+    if total == 0:
+        return
+    for index in range(knowledge.typical.shape[0]):
+        share = knowledge.typical_share[index]
+        shape = knowledge.typical[index]
+        wanted = shapes.gpus[shape]
+        if wanted == 0:
+            out[NO_GPU_ASKED] += share * total
+            continue
+        if shapes.static_refusals[shapes.constraint[shape], node] != 0:
+            out[WRONG_MODEL] += share * total
+            continue
+        milli = shapes.gpu_milli[shape]
+        fitting = 0
+        small = 0
+        for device in range(nodes.gpu_free.shape[1]):
+            left = nodes.gpu_free[node, device]
+            if left >= milli:
+                fitting += 1
+            else:
+                small += left
+        if fitting < wanted:
+            out[LACK_OF_GPU if total < wanted * milli else WRONG_SHAPE] += share * total
+        elif nodes.cpu_free[node] < shapes.cpu[shape]:
+            out[LACK_OF_CPU] += share * total
+        elif nodes.memory_free[node] < shapes.memory[shape]:
+            out[LACK_OF_MEMORY] += share * total
+        else:
+            out[LEFTOVER] += share * small

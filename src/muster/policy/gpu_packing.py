@@ -1,0 +1,37 @@
+"""gpu-packing: first a shared GPU in use, then a free GPU of a node in use, then an empty node.
+
+    on an empty node of n GPUs           max(33 - n, n)
+    else if k whole GPUs are taken       max(50 - k, 33)
+    else, on a shared GPU with r left    max(100 - int(r * 100 / 1000) // 10, 50)
+
+CPU pods score 0 everywhere. A fraction takes the device with the least room that fits. Ties: the first node.
+
+Source: the policy 04-GpuPacking of the FGD paper's experiments (USENIX ATC 2023).
+"""
+
+from __future__ import annotations
+
+from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.policy.gpus import WHOLE, idle_gpus, tightest_device
+
+
+@scorer_kernel
+def score(
+    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
+) -> float:
+    """The score above, an integer in 0..100."""
+    wanted = shapes.gpus[shape]
+    if wanted == 0:
+        return 0.0
+    milli = shapes.gpu_milli[shape]
+    device = tightest_device(node, milli, nodes)
+    device_out[0] = device
+    idle = idle_gpus(node, nodes)
+    if idle == nodes.gpus[node]:
+        return float(max(33 - idle, idle))
+    if milli == WHOLE:
+        return float(max(50 - wanted, 33))
+    left = nodes.gpu_free[node, device]
+    if left == WHOLE:
+        return float(max(50 - 1, 33))
+    return float(max(100 - (left * 100 // WHOLE) // 10, 50))

@@ -1,0 +1,47 @@
+"""What policies ask about the GPUs of one node."""
+
+from __future__ import annotations
+
+from muster.kernels import NodeArrays, kernel
+
+WHOLE = 1000
+
+
+@kernel
+def gpu_class(gpus: int, milli: int) -> int:
+    """0 CPU pod, 1 a fraction of a GPU, 1 + k for k whole GPUs."""
+    if gpus == 0:
+        return 0
+    if milli < WHOLE:
+        return 1
+    return 1 + gpus
+
+
+@kernel
+def free_milli(node: int, nodes: NodeArrays) -> int:
+    """Free GPU of the node, in thousandths of a GPU."""
+    free = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        free += nodes.gpu_free[node, device]
+    return free
+
+
+@kernel
+def idle_gpus(node: int, nodes: NodeArrays) -> int:
+    """GPUs of the node that are wholly free."""
+    idle = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        if nodes.gpu_free[node, device] == WHOLE:
+            idle += 1
+    return idle
+
+
+@kernel
+def tightest_device(node: int, milli: int, nodes: NodeArrays) -> int:
+    """The device with the least room that still has ``milli`` free; the lowest index of equals; -1 for none."""
+    best = -1
+    for device in range(nodes.gpu_free.shape[1]):
+        left = nodes.gpu_free[node, device]
+        if left >= milli and (best < 0 or left < nodes.gpu_free[node, best]):
+            best = device
+    return best
