@@ -1,0 +1,232 @@
+"""`muster simulate`: work through the scheduler on a simulated fleet, one run or a sweep."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.output import Column, emit, emit_document, output_option, say, thousands, to_csv
+from muster.errors import InputError
+
+if TYPE_CHECKING:
+    from muster.sim.sweep import Outcome, Task
+
+SCHEMA = "muster.simulate/v1"
+
+EPILOG = """\b
+Examples:
+  muster simulate --fleet example --workload generate:mix=default --policy fgd,best-fit
+  muster simulate --fleet openb:nodes.csv --workload openb:pods_default.csv --arrivals inflate:1.3 \\
+      --policy fgd,default --seeds 42..51 --jobs 2 -o json
+  muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv --arrivals replay
+
+\b
+SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md.
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--fleet", metavar="SPEC", help="The fleet, such as openb:NODES.csv, uniform:nodes=N,gpus=8 or example.")
+@click.option("--workload", "workloads", metavar="SPEC", multiple=True, required=True, help="The work; repeatable.")
+@click.option("--arrivals", default=None, metavar="inflate:F|replay", help="How work arrives; see below the examples.")
+@click.option("--policy", "policies", default="best-fit", show_default=True, help="Policies, separated by commas.")
+@click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
+@click.option("--timings/--no-timings", default=True, help="Leave out wall-clock figures: equal bytes for equal input.")
+@output_option
+def command(
+    fleet: str | None,
+    workloads: tuple[str, ...],
+    arrivals: str | None,
+    policies: str,
+    seeds: str,
+    jobs: int,
+    resume: bool,
+    timings: bool,
+    output: str,
+) -> None:
+    """Run work through the scheduler on a simulated fleet.
+
+    With --arrivals inflate:F pods only arrive, shuffled by the seed, until they ask for F times the fleet's GPUs (the
+    experiment of the FGD paper, and the default with F = 1.3). With --arrivals replay each job comes when it was
+    recorded, runs as long as recorded and leaves; first come, first served.
+    """
+    from muster.policy.registry import find_policy
+
+    if fleet is None:
+        raise InputError("no fleet given", field="--fleet", hint="such as --fleet openb:NODES.csv or --fleet example")
+    names = [name.strip() for name in policies.split(",") if name.strip()]
+    if not names:
+        raise InputError("names no policy", field="--policy", hint="such as --policy fgd,default")
+    for name in names:
+        find_policy(name)
+    kind, factor = parse_arrivals(arrivals)
+    if kind == "replay":
+        from muster.cli.replay import replay_all
+
+        replay_all(fleet, workloads, names, output, timings=timings)
+        return
+    from muster import __version__
+    from muster.sim.sweep import Task, sweep, sweep_digest
+
+    tasks = [
+        Task(fleet, workload, name, seed, factor)
+        for workload in workloads
+        for name in names
+        for seed in parse_seeds(seeds)
+    ]
+    prepare(tasks)
+    with _Progress(len(tasks)) as progress:
+        outcomes = sweep(
+            tasks, jobs, resume=resume, digest=sweep_digest(tasks, __version__), each=lambda _: progress.step()
+        )
+    print_outcomes(outcomes, output, timings=timings)
+
+
+def parse_arrivals(text: str | None) -> tuple[str, float]:
+    """``inflate:F`` or ``replay`` to the kind and F; F is 1.3 where it is not given."""
+    kind, _, number = (text or "inflate:1.3").partition(":")
+    if kind == "replay" and not number:
+        return "replay", 1.0
+    try:
+        factor = float(number or "1.3")
+    except ValueError:
+        factor = -1.0
+    if kind != "inflate" or not 0.01 <= factor <= 100:
+        raise InputError(f"cannot be read ({text})", field="--arrivals", hint="inflate:1.3 (0.01 to 100) or replay")
+    return "inflate", factor
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``42``, ``42,43`` or ``42..51`` to numbers, in the order given and each once."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not first.isdecimal() or (dots and not last.isdecimal()) or int(last or first) < int(first):
+            raise InputError(f"cannot be read ({text})", field="--seeds", hint="such as 42, 42,43 or 42..51")
+        if int(last or first) - int(first) >= 10000 or int(last or first) >= 2**31:
+            raise InputError(f"are too many or too large ({text})", field="--seeds", hint="at most 10,000, below 2^31")
+        seeds.extend(range(int(first), int(last or first) + 1))
+    return list(dict.fromkeys(seeds))
+
+
+def prepare(tasks: list[Task]) -> None:
+    """Read every input once, so that a mistake shows before anything runs, and fit what must be fitted."""
+    from muster.model.workload import ShapeMix
+    from muster.policy.registry import find_policy
+    from muster.traces import read_fleet, read_workload
+
+    fleet, _ = read_fleet(tasks[0].fleet)
+    for spec in dict.fromkeys(task.workload for task in tasks):
+        trace = read_workload(spec, fleet)
+        if trace.skipped:
+            say(f"{spec}: {len(trace.skipped):,} rows skipped; `muster trace info {spec}` tells why.")
+        if any(find_policy(task.policy).needs_tuning for task in tasks):
+            from muster.planning.tune import tuned
+
+            tuned(fleet, ShapeMix.of(trace.workloads), say=say)
+
+
+class _Progress:
+    """A progress bar on stderr, only for more than one run and only on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self._bar: Any = None
+        if total > 1 and sys.stderr.isatty():
+            self._bar = click.progressbar(length=total, label="runs", file=sys.stderr)
+
+    def __enter__(self) -> _Progress:
+        if self._bar is not None:
+            self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(*error)
+
+    def step(self) -> None:
+        """One more run is done."""
+        if self._bar is not None:
+            self._bar.update(1)
+
+
+def as_record(outcome: Outcome, *, timings: bool) -> dict[str, Any]:
+    """One run as the contract of ``muster.simulate/v1`` has it."""
+    import msgspec
+
+    record: dict[str, Any] = {"workload": outcome.workload, "policy": outcome.policy, "seed": outcome.seed}
+    run: dict[str, Any] = msgspec.to_builtins(outcome.run)
+    record.update(gpus=run.pop("gpus"), arrived=run["arrived"], placed=run["placed"], rejected=run["rejected"])
+    if timings:
+        record["wall_s"] = round(outcome.wall_s, 4)
+        record["placements_per_s"] = round(outcome.run.arrived / outcome.wall_s, 1)
+    record.update(run)
+    return record
+
+
+def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> None:
+    """Print runs: every one for machines, the mean over the seeds for people."""
+    records = [as_record(outcome, timings=timings) for outcome in outcomes]
+    if output in ("json", "yaml"):
+        emit_document({"schema": SCHEMA, "runs": records}, output)
+        return
+    if output == "csv":
+        flat = [_flat(record) for record in records]
+        keys = list(dict.fromkeys(key for record in flat for key in record))
+        click.echo(to_csv(flat, keys), nl=False)
+        return
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["workload"], record["policy"]), []).append(record)
+    rows = [_mean_row(workload, policy, group) for (workload, policy), group in groups.items()]
+    marks = [mark for mark in ("90", "95", "100", "110", "130") if any(row.get(mark) is not None for row in rows)]
+    columns = [
+        Column("workload", "workload"),
+        Column("policy", "policy"),
+        Column("runs", "runs", right=True),
+        *(Column(mark, f"{mark} %", right=True, show=_percent) for mark in marks),
+        Column("unallocated", "GPUs unallocated", right=True, show=thousands),
+        Column("rejected_percent", "pods rejected", right=True, show=_percent),
+        Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
+    ]
+    title = "GPUs allocated, in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived (mean of the runs)"
+    emit(rows, columns, output=output, schema=SCHEMA, list_key="runs", title=title)
+    say("Next: -o json for every run; --policy and --seeds 42..51 to compare; docs/reference/policies.md.")
+
+
+def _mean_row(workload: str, policy: str, group: list[dict[str, Any]]) -> dict[str, Any]:
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    allocated: dict[str, list[float]] = {}
+    for record in group:
+        for mark, value in record["allocated_percent"].items():
+            allocated.setdefault(mark, []).append(value)
+    row: dict[str, Any] = {mark: mean(values) for mark, values in allocated.items()}
+    mark = "100" if "100" in row else (list(row)[-1] if row else None)
+    row.update(
+        workload=workload,
+        policy=policy,
+        runs=len(group),
+        unallocated=round(group[0]["gpus"] * (1 - row[mark] / 100)) if mark else 0,
+        rejected_percent=100 * mean([record["rejected"] / record["arrived"] for record in group]),
+        placements_per_s=round(mean([record.get("placements_per_s", 0.0) for record in group])),
+    )
+    return row
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            flat.update({f"{key}_{name}": number for name, number in value.items()})  # pyright: ignore
+        else:
+            flat[key] = value
+    return flat
+
+
+def _percent(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else ""

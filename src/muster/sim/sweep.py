@@ -1,0 +1,132 @@
+"""Sweeps: workloads x policies x seeds, in this process or in several; finished runs are kept on disk.
+
+A run is named by a digest of all that it depends on, so `--resume` can only meet its own earlier results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from muster.engine.state import FleetState
+from muster.kernels import Knowledge, user_cache
+from muster.model.fleet import Fleet
+from muster.model.snapshot import write_atomically
+from muster.model.workload import ShapeMix
+from muster.policy.registry import find_policy
+from muster.sim.inflate import InflationData, InflationRun, run_inflation
+from muster.traces import Trace, read_fleet, read_workload
+
+
+class Task(Struct, frozen=True):
+    """One run of a sweep, by the specs that its process reads."""
+
+    fleet: str
+    workload: str
+    policy: str
+    seed: int
+    factor: float
+
+
+class Outcome(Struct, frozen=True):
+    """A finished run: what it was, its figures, and the seconds that placing and measuring took."""
+
+    workload: str
+    policy: str
+    seed: int
+    run: InflationRun
+    wall_s: float
+
+
+def perform(task: Task) -> Outcome:
+    """Run one task."""
+    return perform_with_data(task)[0]
+
+
+def perform_with_data(task: Task) -> tuple[Outcome, InflationData]:
+    """Run one task and keep everything that a report may show."""
+    fleet, trace = _fleet(task.fleet), _trace(task.workload, task.fleet)
+    policy = find_policy(task.policy)
+    policy.load_score()
+    started = time.perf_counter()
+    run, data = run_inflation(fleet, trace.workloads, policy, task.seed, task.factor, _tuned)
+    return Outcome(trace.name, task.policy, task.seed, run, time.perf_counter() - started), data
+
+
+def sweep(
+    tasks: Sequence[Task], jobs: int, *, resume: bool, digest: str, each: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """Run all tasks and return their outcomes in the order of ``tasks``; ``each`` is called as they finish.
+
+    Finished runs are kept in the user's cache until the whole sweep is done; ``resume`` takes up what an interrupted
+    one left.
+    """
+    folder = user_cache() / "sweeps" / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    done: dict[int, Outcome] = {}
+    for index in range(len(tasks)):
+        path = folder / f"{index}.json"
+        if not resume:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            done[index] = msgspec.json.decode(path.read_bytes(), type=Outcome)
+            each(done[index])
+    left = [index for index in range(len(tasks)) if index not in done]
+    for index, outcome in _perform_all(tasks, left, jobs):
+        write_atomically(folder / f"{index}.json", msgspec.json.encode(outcome))
+        done[index] = outcome
+        each(outcome)
+    for index in range(len(tasks)):
+        (folder / f"{index}.json").unlink(missing_ok=True)
+    folder.rmdir()
+    return [done[index] for index in range(len(tasks))]
+
+
+def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Iterator[tuple[int, Outcome]]:
+    if jobs == 1 or len(left) < 2:
+        for index in left:
+            yield index, perform(tasks[index])
+        return
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = {pool.submit(perform, tasks[index]): index for index in left}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def sweep_digest(tasks: Sequence[Task], version: str) -> str:
+    """A name for the sweep: changes with its options and with the contents of its files."""
+    digest = hashlib.sha256(version.encode())
+    for task in tasks:
+        digest.update(msgspec.json.encode(task))
+    for spec in sorted({task.fleet for task in tasks} | {task.workload for task in tasks}):
+        path = Path(spec.partition(":")[2].partition(",")[0] or spec)
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+@cache
+def _fleet(spec: str) -> Fleet:
+    return read_fleet(spec)[0]
+
+
+@cache
+def _trace(spec: str, fleet: str) -> Trace:
+    return read_workload(spec, _fleet(fleet))
+
+
+def _tuned(state: FleetState, mix: ShapeMix) -> Knowledge:
+    from muster.planning.tune import knowledge_from, tuned
+
+    return knowledge_from(tuned(state.fleet, mix))
