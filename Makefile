@@ -34,7 +34,8 @@ docs: $(STAMP)
 	$(VENV)/bin/mkdocs build --strict --quiet
 
 bench: $(STAMP)
-	$(VENV)/bin/python benchmarks/run.py
+	$(VENV)/bin/python benchmarks/speed.py
+	$(VENV)/bin/python benchmarks/openb.py
 
 lock:
 	$(VENV)/bin/python -m pip install --quiet uv

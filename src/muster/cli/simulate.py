@@ -192,7 +192,7 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
         Column("rejected_percent", "pods rejected", right=True, show=_percent),
         Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
     ]
-    title = "GPUs allocated, in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived (mean of the runs)"
+    title = "GPUs allocated, in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived (mean)"
     emit(rows, columns, output=output, schema=SCHEMA, list_key="runs", title=title)
     say("Next: -o json for every run; --policy and --seeds 42..51 to compare; docs/reference/policies.md.")
 
