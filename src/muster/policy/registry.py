@@ -22,6 +22,7 @@ class PolicyEntry(Struct, frozen=True):
         summary: one line for help and docs.
         needs_typical: whether the engine must give it the typical shapes of the mix.
         selection: how a node is selected among the best.
+        needs_tuning: whether it must be fitted to the fleet and the mix first.
     """
 
     name: str
@@ -29,6 +30,7 @@ class PolicyEntry(Struct, frozen=True):
     summary: str
     needs_typical: bool = False
     selection: int = SELECT_FIRST
+    needs_tuning: bool = False
 
     def load_score(self) -> Callable[..., float]:
         """The policy's compiled score function (compiles or loads it on the first call)."""
