@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _ROOM = Path(__file__).parent
-_KERNEL_FILES = ("kernels.py", "policy/*.py", "engine/kernels/*.py")
+_KERNEL_FILES = ("kernels.py", "policy/*.py", "engine/kernels/*.py", "planning/tables.py")
 
 
 def cache_folder() -> Path:

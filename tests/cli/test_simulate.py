@@ -75,9 +75,7 @@ def test_csv_is_the_same_flat(inputs: list[str], capsys: pytest.CaptureFixture[s
     assert int(row["rejected"]) == one["rejected"]
 
 
-def test_same_input_same_bytes_in_one_process_or_several(
-    inputs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_same_input_same_bytes_in_one_process_or_several(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     sweep = [*inputs, "--policy", "random,fgd", "--seeds", "1,7", "--no-timings", "-o", "json"]
     first = called(sweep, capsys)
     again = called(sweep, capsys)

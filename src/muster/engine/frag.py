@@ -22,13 +22,13 @@ def assign_running(state: FleetState, snapshot: Snapshot) -> None:
 
 
 def fleet_fragment(state: FleetState, mix: ShapeMix) -> dict[str, float]:
-    """The fleet's fragment in milli GPU by cause, for the typical pods of ``mix`` (without memory)."""
+    """The fleet's fragment in milli GPU by cause, for the typical pods of ``mix`` (without memory); schedulable nodes."""
     shapes, shares = typical_shapes(mix)
     ids = np.array([state.shape_id(shape) for shape in shapes], np.int64)
     knowledge = empty_knowledge()._replace(typical=ids, typical_share=np.array(shares))
     total = np.zeros(len(CAUSES))
     out = np.zeros(len(CAUSES))
-    for node in range(len(state.node_list)):
+    for node in (row for row, one in enumerate(state.node_list) if one.schedulable):
         fragment_causes(node, state.nodes, state.shapes, knowledge, out)
         total += out
     return dict(zip(CAUSES, total.tolist(), strict=True))

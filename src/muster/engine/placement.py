@@ -48,7 +48,7 @@ class Placer:
         self.knowledge = knowledge or empty_knowledge()
         self.selection = selection
         self._score = score
-        self._cache = _new_cache(0, len(state.node_list), seed)
+        self._cache = new_cache(0, len(state.node_list), seed)
         self._out = np.zeros((2, 64), np.int64)
 
     def place(self, shape: int) -> Allocation | None:
@@ -129,7 +129,7 @@ class Placer:
         """The score cache, grown to the number of shapes that the state knows by now."""
         rows = self.state.shape_capacity
         if self._cache.scores.shape[0] < rows:
-            grown = _new_cache(rows, len(self.state.node_list), 0)
+            grown = new_cache(rows, len(self.state.node_list), 0)
             for new, old in zip(grown[:4], self._cache[:4], strict=True):
                 new[: old.shape[0]] = old
             self._cache = grown._replace(random=self._cache.random)
@@ -140,7 +140,8 @@ def _by_count(item: tuple[int, int, int]) -> tuple[int, int]:
     return -item[2], item[1]
 
 
-def _new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
+def new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
+    """An empty score cache for so many shapes and nodes."""
     if seed < 0:
         raise StateError("seeds are not negative")
     return place.ScoreCache(

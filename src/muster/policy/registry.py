@@ -46,6 +46,7 @@ POLICIES = {
         PolicyEntry("gpu-packing", "muster.policy.gpu_packing", "shared GPUs, then used nodes, then empty nodes"),
         PolicyEntry("best-fit", "muster.policy.best_fit", "least CPU and GPU left"),
         PolicyEntry("fgd", "muster.policy.fgd", "least growth of fragments (USENIX ATC'23)", needs_typical=True),
+        PolicyEntry("default", "muster.policy.default", "least value lost; fitted to the mix", needs_tuning=True),
     )
 }
 

@@ -19,14 +19,14 @@ from muster.kernels import Floats, Ints, Knowledge
 from muster.model.fleet import Fleet
 from muster.model.workload import PodShape, ShapeMix, Workload
 from muster.policy.fragmentation import typical_shapes
-from muster.policy.registry import PolicyEntry
+from muster.policy.registry import PolicyEntry, find_policy
 from muster.sim.published_stream import published_arrivals
 
 MARKS = (50, 60, 70, 80, 90, 95, 100, 110, 120, 130)
 """Arrived demand, in percent of the fleet's GPUs, at which results are told."""
 
-TuningSource = Callable[[FleetState, ShapeMix], Knowledge]
-"""Gives the fitted knowledge of a policy that needs it."""
+TuningSource = Callable[[FleetState, ShapeMix], Knowledge | None]
+"""Gives the fitted knowledge of a policy that needs it; None where FGD is better for this fleet and mix."""
 
 
 class InflationRun(Struct, frozen=True):
@@ -105,6 +105,8 @@ def run_inflation(
     knowledge = measure if policy.needs_typical else None
     if tuning is not None and policy.needs_tuning:
         knowledge = tuning(state, mix)
+        if knowledge is None:
+            policy, knowledge = find_policy("fgd"), measure
     ids = np.array([state.shape_id(pod) for pod in pods], np.int64)
     stream = ids[order]
     placer = Placer(state, policy.load_score(), knowledge, policy.selection, seed)

@@ -126,7 +126,8 @@ def _trace(spec: str, fleet: str) -> Trace:
     return read_workload(spec, _fleet(fleet))
 
 
-def _tuned(state: FleetState, mix: ShapeMix) -> Knowledge:
+def _tuned(state: FleetState, mix: ShapeMix) -> Knowledge | None:
     from muster.planning.tune import knowledge_from, tuned
 
-    return knowledge_from(tuned(state.fleet, mix))
+    tuning = tuned(state.fleet, mix)
+    return None if tuning.chosen == "fgd" else knowledge_from(tuning)
