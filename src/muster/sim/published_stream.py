@@ -35,7 +35,7 @@ _PRIME = (1 << 31) - 1
 _SEED_FOR_ZERO = 89482311
 _SEED_SKIP = 20
 _MASK_63, _MASK_64 = (1 << 63) - 1, (1 << 64) - 1
-_START_SHA256 = "@@"
+_START_SHA256 = "1928503b93a563e491119a5889baba73d1605b90b63634c14a408805797a7c7b"
 _DRAWS_BEFORE_NODES = 10
 
 _Words = npt.NDArray[np.uint64]
@@ -207,5 +207,3 @@ def _reduce(product: _Words) -> _Words:
         product[low - _SHORT : top - _SHORT] += block
         top = low
     return product[:_LONG]
-
-
