@@ -10,8 +10,25 @@ from hypothesis import strategies as st
 
 from muster.errors import InputError
 from muster.model import (
-    Device, Fleet, Node, PodPlacement, PodSet, PodShape, Queue, Quota, Running, ShapeMix, Snapshot, Taint, Topology,
-    Workload, checked_shape, diff_snapshots, load_snapshot, save_snapshot, single_pod,
+    Device,
+    Fleet,
+    Node,
+    PodPlacement,
+    PodSet,
+    PodShape,
+    Queue,
+    Quota,
+    Running,
+    ShapeMix,
+    Snapshot,
+    Taint,
+    Topology,
+    Workload,
+    checked_shape,
+    diff_snapshots,
+    load_snapshot,
+    save_snapshot,
+    single_pod,
 )  # fmt: skip
 from muster.model.snapshot import decode_snapshot, encode_snapshot
 

@@ -9,6 +9,10 @@ The cache folder is named after the text of all kernel files: an edited helper c
 
 from __future__ import annotations
 
+# Numba has no stubs, and numpy's tell arrays from scalars only in part.
+# pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import hashlib
 import os
 import sys

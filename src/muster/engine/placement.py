@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -50,6 +51,16 @@ class Placer:
         self._score = score
         self._cache = new_cache(0, len(state.node_list), seed)
         self._out = np.zeros((2, 64), np.int64)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Compiled functions can be neither pickled nor copied: the policy's is kept by its name."""
+        function = getattr(self._score, "_pyfunc", self._score)
+        return {**self.__dict__, "_score": (function.__module__, function.__name__)}
+
+    def __setstate__(self, kept: dict[str, object]) -> None:
+        module, name = kept["_score"]  # type: ignore[misc]
+        self.__dict__.update(kept)
+        self._score = getattr(importlib.import_module(module), name)
 
     def place(self, shape: int) -> Allocation | None:
         """Place one pod; None if no node takes it."""

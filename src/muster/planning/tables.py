@@ -6,6 +6,10 @@ perturbed demands does not: that is why each table is a mean over seeded draws.
 
 from __future__ import annotations
 
+# Numba has no stubs, and numpy's tell arrays from scalars only in part.
+# pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 from typing import Any
 
 import numpy as np

@@ -13,6 +13,10 @@ same tuning. A large fleet is cut to a proportional part for the search.
 
 from __future__ import annotations
 
+# Numba has no stubs, and numpy's tell arrays from scalars only in part.
+# pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import hashlib
 from collections.abc import Callable
 
@@ -32,7 +36,7 @@ from muster.planning.tables import block_table, hole_table, kind_prices
 from muster.policy import default, fgd
 from muster.policy.fragmentation import typical_shapes
 
-VERSION = 1
+VERSION = 2
 WEIGHTS = (
     ("hole_mix", 1.6, 0.5, "how much of a hole's worth is the worth of what fits in, not its size"),
     ("hole", 3.1, 0.5, "price of GPU space that a fraction spoils"),
@@ -54,9 +58,9 @@ WEIGHTS = (
 
 OFFSET_STEP, MOST_MODELS = 0.3, 8
 POINTS = ((90, 0.15), (95, 0.30), (100, 0.40), (110, 0.15))
-POPULATION, GENERATIONS, FRESH_STREAMS = 12, 30, 6
+POPULATION, GENERATIONS, FRESH_STREAMS = 12, 10, 4
 MOST_NODES = 1300
-WORK = 30 * 11000 * 1213
+WORK = 10 * 11000 * 1213
 """Arrivals x nodes of all generations together: larger problems get fewer generations."""
 
 
@@ -173,7 +177,9 @@ class _Problem:
     def named(self, theta: Floats) -> dict[str, float]:
         """The weights by name."""
         logs = np.clip(theta[: len(WEIGHTS)], -6, 6)
-        return {name: start * float(np.exp(step * at)) for (name, start, step, _), at in zip(WEIGHTS, logs, strict=True)}
+        return {
+            name: start * float(np.exp(step * at)) for (name, start, step, _), at in zip(WEIGHTS, logs, strict=True)
+        }
 
     def knowledge(self, theta: Floats) -> Knowledge:
         """What the kernel reads for a point of the search."""

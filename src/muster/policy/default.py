@@ -23,6 +23,10 @@ Ties: the first node; on it the first device. Weights, V, B and prices are fitte
 
 from __future__ import annotations
 
+# Numba has no stubs, and numpy's tell arrays from scalars only in part.
+# pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import numpy as np
 
 from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel

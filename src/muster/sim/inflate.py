@@ -6,6 +6,10 @@ result can be held against the published one run by run. A pod that does not fit
 
 from __future__ import annotations
 
+# Numba has no stubs, and numpy's tell arrays from scalars only in part.
+# pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 from collections.abc import Callable
 from typing import NamedTuple
 
