@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from muster.cli.main import run
 
-REPORT = Path("muster-run") / "report.html"
-
 if __name__ == "__main__":
-    REPORT.parent.mkdir(exist_ok=True)
     run(
         [
             "simulate",
@@ -18,6 +13,5 @@ if __name__ == "__main__":
             "--arrivals", "inflate:1.3",
             "--policy", "random,best-fit,fgd,default",
             "--seeds", "42..44",
-            "--report", str(REPORT),
         ]
     )  # fmt: skip

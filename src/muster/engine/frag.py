@@ -22,7 +22,7 @@ def assign_running(state: FleetState, snapshot: Snapshot) -> None:
 
 
 def fleet_fragment(state: FleetState, mix: ShapeMix) -> dict[str, float]:
-    """The fleet's fragment in milli GPU by cause, for the typical pods of ``mix`` (without memory); schedulable nodes."""
+    """The fleet's fragment in milli GPU by cause, for the typical pods of ``mix``; schedulable nodes only."""
     shapes, shares = typical_shapes(mix)
     ids = np.array([state.shape_id(shape) for shape in shapes], np.int64)
     knowledge = empty_knowledge()._replace(typical=ids, typical_share=np.array(shares))
