@@ -12,7 +12,8 @@ from __future__ import annotations
 # Numba has no stubs, and numpy's tell arrays from scalars only in part.
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false, reportPrivateImportUsage=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 import hashlib
 import os
 import sys

@@ -188,8 +188,8 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
         Column("policy", "policy"),
         Column("runs", "runs", right=True),
         *(Column(mark, f"{mark} %", right=True, show=_percent) for mark in marks),
-        Column("unallocated", "GPUs unallocated", right=True, show=thousands),
-        Column("rejected_percent", "pods rejected", right=True, show=_percent),
+        Column("unallocated", "idle GPUs", right=True, show=thousands),
+        Column("rejected_percent", "refused %", right=True, show=_percent),
         Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
     ]
     title = "GPUs allocated, in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived (mean)"

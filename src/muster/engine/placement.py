@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +58,8 @@ class Placer:
         function = getattr(self._score, "_pyfunc", self._score)
         return {**self.__dict__, "_score": (function.__module__, function.__name__)}
 
-    def __setstate__(self, kept: dict[str, object]) -> None:
-        module, name = kept["_score"]  # type: ignore[misc]
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        module, name = kept["_score"]
         self.__dict__.update(kept)
         self._score = getattr(importlib.import_module(module), name)
 

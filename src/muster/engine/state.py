@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -136,7 +136,7 @@ class FleetState:
             self._log.extend((allocation, -1) for allocation in allocations)
 
     @contextmanager
-    def trial(self) -> Iterator[Trial]:
+    def trial(self) -> Generator[Trial, None, None]:
         """Try something: on leaving, all changes made inside are undone unless `Trial.keep` was called.
 
         Trials nest; what an inner one keeps is still undone with the outer one.

@@ -65,7 +65,7 @@ WORK = 10 * 11000 * 1213
 
 
 class Tuning(Struct, frozen=True):
-    """A fitted policy. ``chosen`` is ``start``, ``fitted``, ``half`` or ``fgd``; ``gains`` their worth on fresh streams.
+    """A fitted policy. ``chosen`` is ``start``, ``fitted``, ``half`` or ``fgd``; ``gains`` their worth.
 
     ``named`` are the weights by name; ``weights``, ``curve`` and ``by_kind`` are what the kernel reads, the rows of
     ``by_kind`` in the order of `FleetState.kinds`.

@@ -149,8 +149,13 @@ def _figures(
     allocated = np.cumsum(np.where(placed, demand, 0)) / capacity
     fragmented = fragments.sum(axis=1) / capacity
     column = np.rint(arrived).astype(np.int64)
-    at_mark = {mark: np.flatnonzero(column == mark) for mark in MARKS}
-    reached = {mark: rows for mark, rows in at_mark.items() if len(rows)}
+    reached: dict[int, Ints] = {}
+    for mark in MARKS:
+        rows = np.flatnonzero(column == mark)
+        # As in the published figures, an empty percent takes its neighbours (small fleets step over some).
+        rows = rows if len(rows) else np.flatnonzero(np.abs(column - mark) <= 1)
+        if len(rows):
+            reached[mark] = rows
     classes = np.array([size_class(shape) for shape in state.shape_list])[stream]
     names = [name for name in ("cpu", "1", "2-4", "5-8", "9+") if (classes == name).any()]
     run = InflationRun(

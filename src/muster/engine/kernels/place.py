@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Numpy's stubs do not tell an element from an array where the number of axes is not known.
+# pyright: reportArgumentType=false
 from typing import NamedTuple
 
 import numpy as np
