@@ -28,21 +28,24 @@ is there and the rest is not; ``leftover``: the pod fits, and this lies on devic
 TYPICAL_SHARE = 0.95
 
 
-def typical_shapes(mix: ShapeMix) -> tuple[tuple[PodShape, ...], tuple[float, ...]]:
+def typical_shapes(mix: ShapeMix, with_memory: bool = False) -> tuple[tuple[PodShape, ...], tuple[float, ...]]:
     """The typical pods of a mix and their shares (summing to 1), as the paper's code picks them.
 
     Shapes are counted without memory; most frequent first, equals by larger cpu, then share, then count of GPUs.
+    ``with_memory`` counts them with it, for measures that also tell lack of memory; the paper's and FGD's do not.
     """
     counted: dict[PodShape, int] = {}
     for shape, count in zip(mix.shapes, mix.counts, strict=True):
         bare = PodShape(
-            shape.cpu_milli, 0, shape.gpus, shape.gpu_milli, shape.gpu_models, shape.node_selector, shape.tolerations
-        )
+            shape.cpu_milli, shape.memory_bytes if with_memory else 0, shape.gpus, shape.gpu_milli, shape.gpu_models,
+            shape.node_selector, shape.tolerations,
+        )  # fmt: skip
         counted[bare] = counted.get(bare, 0) + count
 
-    def rank(item: tuple[PodShape, int]) -> tuple[int, int, int, int, tuple[str, ...]]:
+    def rank(item: tuple[PodShape, int]) -> tuple[int, int, int, int, tuple[str, ...], int]:
         shape, count = item
-        return count, shape.cpu_milli, shape.gpu_milli if shape.gpus else 0, shape.gpus, shape.gpu_models
+        milli = shape.gpu_milli if shape.gpus else 0
+        return count, shape.cpu_milli, milli, shape.gpus, shape.gpu_models, shape.memory_bytes
 
     covered = 0
     chosen: list[tuple[PodShape, int]] = []

@@ -8,6 +8,7 @@ from muster.traces.read import (
     SNAPSHOT_KINDS,
     WORKLOAD_KINDS,
     read_fleet,
+    read_fleet_as_it_is,
     read_snapshot,
     read_snapshot_and_skipped,
     read_workload,
@@ -16,6 +17,6 @@ from muster.traces.store import write_fleet, write_trace
 from muster.traces.trace import Skipped, Trace
 
 __all__ = [
-    "FLEET_KINDS", "SNAPSHOT_KINDS", "WORKLOAD_KINDS", "Skipped", "Trace", "read_fleet", "read_snapshot",
-    "read_snapshot_and_skipped", "read_workload", "write_fleet", "write_trace",
+    "FLEET_KINDS", "SNAPSHOT_KINDS", "WORKLOAD_KINDS", "Skipped", "Trace", "read_fleet", "read_fleet_as_it_is",
+    "read_snapshot", "read_snapshot_and_skipped", "read_workload", "write_fleet", "write_trace",
 ]  # fmt: skip

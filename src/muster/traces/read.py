@@ -128,6 +128,19 @@ def read_snapshot_and_skipped(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]
     return dump.snapshot, dump.skipped
 
 
+def read_fleet_as_it_is(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """A fleet of any kind with what runs on it, where its source tells; else nothing runs, and nothing waits.
+
+    Pods are in kubectl dumps (without options) and in snapshots. Raises `InputError` as `read_workload` does.
+    """
+    parsed = _resolved(parse_spec(spec), FLEET_KINDS, "fleet")
+    snapshot = parsed.kind == "muster" and parsed.path and read_head(parsed.path).startswith(_SNAPSHOT_MAGIC)
+    if snapshot or (parsed.kind == "kubectl" and not parsed.options):
+        return read_snapshot_and_skipped(spec)
+    fleet, skipped = read_fleet(spec)
+    return Snapshot(fleet), skipped
+
+
 def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
     """The spec with a known kind: the one given, or that of the file's contents."""
     if spec.kind in kinds:
