@@ -11,6 +11,7 @@ from muster.cli.output import Column, emit, emit_document, output_option, say, t
 from muster.errors import InputError
 
 if TYPE_CHECKING:
+    from muster.report.published import Published
     from muster.sim.sweep import Outcome, Task
 
 SCHEMA = "muster.simulate/v1"
@@ -20,6 +21,7 @@ Examples:
   muster simulate --fleet example --workload generate:mix=default --policy fgd,best-fit
   muster simulate --fleet openb:nodes.csv --workload openb:pods_default.csv --arrivals inflate:1.3 \\
       --policy fgd,default --seeds 42..51 --jobs 2 -o json
+  muster simulate --fleet example --workload generate:mix=default --policy fgd,default --report report.html
   muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv --arrivals replay
 
 \b
@@ -35,6 +37,9 @@ SPECs are explained by `muster trace --help`, policies in docs/reference/policie
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
 @click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
+@click.option("--report", metavar="FILE.html", help="Write a page with charts, causes and a map of the fleet.")
+@click.option("--plot", metavar="FILE.svg|FILE.png", help="Write the chart of allocation against arrivals.")
+@click.option("--published", metavar="CSV", help="Published allocation curves to draw beside ours.")
 @click.option("--timings/--no-timings", default=True, help="Leave out wall-clock figures: equal bytes for equal input.")
 @output_option
 def command(
@@ -45,6 +50,9 @@ def command(
     seeds: str,
     jobs: int,
     resume: bool,
+    report: str | None,
+    plot: str | None,
+    published: str | None,
     timings: bool,
     output: str,
 ) -> None:
@@ -64,6 +72,11 @@ def command(
     for name in names:
         find_policy(name)
     kind, factor = parse_arrivals(arrivals)
+    drawn = report is not None or plot is not None
+    if drawn or published is not None:
+        from muster.cli.report import check_outputs
+
+        check_outputs(report, plot, published, kind)
     if kind == "replay":
         from muster.cli.replay import replay_all
 
@@ -78,12 +91,29 @@ def command(
         for name in names
         for seed in parse_seeds(seeds)
     ]
+    curves: tuple[Published, ...] = ()
+    if drawn:
+        from muster.cli.report import read_curves, with_details
+
+        tasks = with_details(tasks, report=report is not None)
+        curves = read_curves(published, tasks)
     prepare(tasks)
     with _Progress(len(tasks)) as progress:
         outcomes = sweep(
             tasks, jobs, resume=resume, digest=sweep_digest(tasks, __version__), each=lambda _: progress.step()
         )
+    if drawn:
+        from muster.cli.report import command_line, write_outputs
+
+        line = command_line(fleet, workloads, arrivals or "inflate:1.3", names, seeds)
+        write_outputs(
+            outcomes, tasks, line, report=report, plot=plot, published=curves, source=published, timings=timings
+        )
     print_outcomes(outcomes, output, timings=timings)
+    if drawn:
+        from muster.cli.report import tell_outputs
+
+        tell_outputs(report, plot)
 
 
 def parse_arrivals(text: str | None) -> tuple[str, float]:

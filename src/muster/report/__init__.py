@@ -1,1 +1,1 @@
-"""Reports: a self-contained HTML page and SVG plots."""
+"""Reports: curves, areas and fleet maps as SVG text, and the self-contained HTML page that holds them."""

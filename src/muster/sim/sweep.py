@@ -22,18 +22,23 @@ from muster.model.fleet import Fleet
 from muster.model.snapshot import write_atomically
 from muster.model.workload import ShapeMix
 from muster.policy.registry import find_policy
+from muster.sim.details import CURVES_AND_NODES, RunDetails, details_of
 from muster.sim.inflate import InflationData, InflationRun, run_inflation
 from muster.traces import Trace, read_fleet, read_workload
 
 
 class Task(Struct, frozen=True):
-    """One run of a sweep, by the specs that its process reads."""
+    """One run of a sweep, by the specs that its process reads.
+
+    ``details`` is what to keep beside the figures: nothing, ``curves``, or ``nodes`` (curves and the nodes' end).
+    """
 
     fleet: str
     workload: str
     policy: str
     seed: int
     factor: float
+    details: str = ""
 
 
 class Outcome(Struct, frozen=True):
@@ -44,11 +49,16 @@ class Outcome(Struct, frozen=True):
     seed: int
     run: InflationRun
     wall_s: float
+    details: RunDetails | None = None
 
 
 def perform(task: Task) -> Outcome:
-    """Run one task."""
-    return perform_with_data(task)[0]
+    """Run one task, and keep the details that it asks for."""
+    outcome, data = perform_with_data(task)
+    if not task.details:
+        return outcome
+    details = details_of(data, outcome.run.gpus, nodes=task.details == CURVES_AND_NODES)
+    return msgspec.structs.replace(outcome, details=details)
 
 
 def perform_with_data(task: Task) -> tuple[Outcome, InflationData]:
