@@ -2,44 +2,106 @@
 
 from __future__ import annotations
 
+# numpy's stubs tell arrays from scalars only in part.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+import copy
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
+from muster.engine.kernels.gang import count_room, release_pods
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation, FleetState
-from muster.kernels import Floats
+from muster.errors import InputError
+from muster.kernels import Floats, Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
-from muster.model.workload import PodSet, Workload
+from muster.model.reasons import Reason
+from muster.model.workload import PodSet, PodShape, Workload
 from muster.sim.events import Events
 
 MOST_SAMPLES = 500
 """Most points of the time series."""
 
+SLOWDOWN_LEAST_S = 10.0
+"""Run times below this count as this much in the bounded slowdown (Feitelson's usual bound)."""
+
+GANG_SIZE = "gang_size"
+"""Why a job is rejected whose pods fit one by one, but not all at once."""
+
+
+class Rejection(Struct, frozen=True):
+    """Why jobs can never start on this fleet: one cause, how many jobs, and the first of them explained.
+
+    ``reason`` is the name of a `Reason` in small letters, or GANG_SIZE.
+    """
+
+    reason: str
+    jobs: int
+    example: str
+    text: str
+
 
 class ReplayResult(Struct, frozen=True):
-    """What a replay did; ``start_s`` is NaN for jobs that did not start, in the order of the given workloads."""
+    """What a replay did.
+
+    ``start_s`` and ``finish_s`` are in the order of the given workloads, NaN for jobs that did not start or finish.
+    ``series`` is (time, milli GPU in use, jobs waiting, milli CPU in use). ``slowdown_mean`` is the bounded slowdown
+    max(1, (wait + run) / max(run, SLOWDOWN_LEAST_S)) of started jobs whose duration is known; 0 if there are none.
+    Utilisations are shares of all healthy GPUs and all CPU from the first submission to the last event.
+    """
 
     arrived: int
     started: int
     finished: int
     rejected: tuple[tuple[str, str], ...]
+    rejections: tuple[Rejection, ...]
+    pods: int
     wait_mean_s: float
     wait_p50_s: float
     wait_p90_s: float
     wait_p99_s: float
     wait_max_s: float
+    slowdown_mean: float
     makespan_s: float
     gpu_utilisation: float
     cpu_utilisation: float
-    series: tuple[tuple[float, int, int], ...]
+    series: tuple[tuple[float, int, int, int], ...]
     start_s: Floats
+    finish_s: Floats
+
+
+class _Kind:
+    """All jobs that ask for the same: their pods by shape, and whether the empty fleet takes them (once looked)."""
+
+    def __init__(self, pod_sets: tuple[PodSet, ...], state: FleetState) -> None:
+        self.pods = tuple((state.shape_id(each.shape), each.count) for each in pod_sets if each.count)
+        self.shapes = tuple(each.shape for each in pod_sets if each.count)
+        self.gpu_milli = sum(each.count * each.shape.gpu_milli_total for each in pod_sets)
+        self.cpu_milli = sum(each.count * each.shape.cpu_milli for each in pod_sets)
+        self.count = sum(each.count for each in pod_sets)
+        self.looked = False
+        self.refused: tuple[str, str] | None = None
 
 
 class Replay:
-    """A replay that can be run in parts, copied and pickled; departures go before arrivals at equal times."""
+    """A replay that can be run in parts, copied and pickled; departures go before arrivals at equal times.
+
+    Args:
+        fleet: the nodes.
+        workloads: in any order; of equal submission times the earlier one in this order goes first.
+        placer_factory: makes the placer of a fleet state: of the fleet's, and of an empty one that tells who fits.
+        check_every: after so many events the state is held against what runs; 0: never.
+
+    Raises:
+        InputError: a submission time or a duration is no number, or a duration is negative.
+
+    Copies share what never changes: the fleet and the workloads. A job without duration, or with an infinite one,
+    stays. ``running`` holds for each running job the rows node, shape and device mask, a column a pod.
+    """
 
     def __init__(
         self,
@@ -51,106 +113,237 @@ class Replay:
         self.workloads = tuple(workloads)
         self.state = FleetState(fleet)
         self.placer = placer_factory(self.state)
-        self.running: dict[int, tuple[Allocation, ...]] = {}
-        self.start_s = np.full(len(self.workloads), np.nan)
+        self.running: dict[int, Ints] = {}
         self.events = Events(self._handle)
+        count = len(self.workloads)
+        self.start_s = np.full(count, np.nan)
+        self.finish_s = np.full(count, np.nan)
         self._empty_state = FleetState(fleet)
         self._empty = placer_factory(self._empty_state)
-        self._fits: dict[tuple[PodSet, ...], bool] = {}
-        self._pods: dict[tuple[PodSet, ...], tuple[tuple[int, int], ...]] = {}
+        self._submitted = np.array([job.submitted_s for job in self.workloads], np.float64)
+        durations = [math.inf if job.duration_s is None else job.duration_s for job in self.workloads]
+        self._duration = np.array(durations, np.float64)
+        self._check_times()
+        self._kinds, self._kind_of = self._sorted_by_kind()
+        nodes = self.state.nodes
+        self._gpu_free = self._gpu_total = int(nodes.gpu_free.sum())
+        self._cpu_free = self._cpu_total = int(nodes.cpu_free.sum())
         self._waiting: deque[int] = deque()
         self._blocked = False
         self._check_every = check_every
-        self._handled = self._arrived = self._finished = 0
-        self._rejected: list[tuple[str, str]] = []
-        self._gpu = self._cpu = 0
+        self._handled = self._arrived = self._finished = self._pods = 0
+        self._rejected: list[int] = []
         self._gpu_area = self._cpu_area = 0.0
-        self._series: list[tuple[float, int, int]] = []
+        self._series: list[tuple[float, int, int, int]] = []
         self._stride = 1
-        self._order = sorted(range(len(self.workloads)), key=lambda i: (self.workloads[i].submitted_s, i))
-        self._first_s = self._last_s = self.workloads[self._order[0]].submitted_s if self._order else 0.0
-        for index in self._order:
-            self.events.schedule(self.workloads[index].submitted_s, index, 1)
+        order = np.argsort(self._submitted, kind="stable")
+        times: list[float] = self._submitted[order].tolist()
+        self._first_s = self._last_s = times[0] if times else 0.0
+        self.events.feed(times, order.tolist(), 1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Replay:
+        """A fork; the fleet and the workloads, which never change, are shared."""
+        for shared in (self.workloads, self.state.fleet, self.state.node_list, self._empty_state.node_list):
+            memo[id(shared)] = shared
+        fork = memo[id(self)] = type(self).__new__(type(self))
+        fork.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return fork
 
     def run(self, until: float | None = None) -> ReplayResult:
         """Run up to and including ``until`` (to the end if None), and give the result so far."""
         self.events.run(until)
         return self.result()
 
+    def allocations(self) -> Iterator[Allocation]:
+        """What runs now, pod by pod."""
+        for pods in self.running.values():
+            for node, shape, devices in pods.T.tolist():
+                yield Allocation(node, shape, devices)
+
+    def _check_times(self) -> None:
+        wrong = np.flatnonzero(~np.isfinite(self._submitted) | ~(self._duration >= 0))
+        if len(wrong):
+            job = self.workloads[int(wrong[0])]
+            times = f"submitted_s is {job.submitted_s}, duration_s {job.duration_s}"
+            raise InputError(f"job {job.name}: {times}", field="workload", hint="times are numbers, durations from 0")
+
+    def _sorted_by_kind(self) -> tuple[list[_Kind], list[int]]:
+        """The kinds of jobs, and the kind of each job. Readers share equal pod sets, so most are told by identity."""
+        kinds: list[_Kind] = []
+        by_value: dict[tuple[PodSet, ...], int] = {}
+        by_identity: dict[int, int] = {}
+        kind_of: list[int] = []
+        for job in self.workloads:
+            kind = by_identity.get(id(job.pod_sets))
+            if kind is None:
+                kind = by_value.setdefault(job.pod_sets, len(kinds))
+                if kind == len(kinds):
+                    kinds.append(_Kind(job.pod_sets, self.state))
+                by_identity[id(job.pod_sets)] = kind
+            kind_of.append(kind)
+        return kinds, kind_of
+
     def _handle(self, time_s: float, payload: int) -> None:
-        self._gpu_area += self._gpu * (time_s - self._last_s)
-        self._cpu_area += self._cpu * (time_s - self._last_s)
-        self._last_s = time_s
+        passed = time_s - self._last_s
+        if passed:
+            self._gpu_area += (self._gpu_total - self._gpu_free) * passed
+            self._cpu_area += (self._cpu_total - self._cpu_free) * passed
+            self._last_s = time_s
         if payload >= 0:
-            self._arrive(payload)
+            self._arrived += 1
+            kind = self._kinds[self._kind_of[payload]]
+            if not kind.looked:
+                kind.refused, kind.looked = self._why_never(kind), True
+            if kind.refused is None:
+                self._waiting.append(payload)
+            else:
+                self._rejected.append(payload)
         else:
-            self._depart(-1 - payload)
+            self._depart(-1 - payload, time_s)
         # departures at one instant are all seen before the head is tried
-        if payload >= 0 or self.events.peek() != time_s:
+        if self._waiting and not self._blocked and (payload >= 0 or self.events.peek() != time_s):
             self._start(time_s)
         self._handled += 1
         if self._handled % self._stride == 0:
-            self._series.append((time_s, self._gpu, len(self._waiting)))
+            used = self._gpu_total - self._gpu_free, self._cpu_total - self._cpu_free
+            self._series.append((time_s, used[0], len(self._waiting), used[1]))
             if len(self._series) > MOST_SAMPLES:
                 self._series = self._series[1::2]
                 self._stride *= 2
         if self._check_every and self._handled % self._check_every == 0:
-            self.state.validate(one for several in self.running.values() for one in several)
+            self.state.validate(self.allocations())
 
-    def _arrive(self, index: int) -> None:
-        self._arrived += 1
-        job = self.workloads[index]
-        if self._can_ever_fit(job):
-            self._waiting.append(index)
-        else:
-            self._rejected.append((job.name, "does not fit on the empty fleet"))
-
-    def _depart(self, index: int) -> None:
-        for allocation in self.running.pop(index):
-            self.state.release(allocation)
-        self._gpu -= self.workloads[index].gpu_milli
-        self._cpu -= self.workloads[index].cpu_milli
+    def _depart(self, index: int, time_s: float) -> None:
+        release_pods(self.running.pop(index), self.state.nodes, self.state.shapes)
+        kind = self._kinds[self._kind_of[index]]
+        self._gpu_free += kind.gpu_milli
+        self._cpu_free += kind.cpu_milli
+        self.finish_s[index] = time_s
         self._finished += 1
         self._blocked = False
 
     def _start(self, time_s: float) -> None:
-        while self._waiting and not self._blocked:
+        while self._waiting:
             index = self._waiting[0]
-            job = self.workloads[index]
-            placed = self.placer.place_gang(self._pods[job.pod_sets])
-            if not placed:
+            kind = self._kinds[self._kind_of[index]]
+            placed = self._place(kind)
+            if placed is None:
                 self._blocked = True
                 return
             self._waiting.popleft()
             self.running[index] = placed
             self.start_s[index] = time_s
-            self._gpu += job.gpu_milli
-            self._cpu += job.cpu_milli
-            if job.duration_s is not None:
-                self.events.schedule(time_s + job.duration_s, -1 - index)
+            self._gpu_free -= kind.gpu_milli
+            self._cpu_free -= kind.cpu_milli
+            self._pods += kind.count
+            duration_s = self._duration[index]
+            if duration_s != math.inf:
+                self.events.schedule(time_s + float(duration_s), -1 - index)
 
-    def _can_ever_fit(self, job: Workload) -> bool:
-        known = self._fits.get(job.pod_sets)
-        if known is None:
-            state = self._empty_state
-            with state.trial():
-                pods = tuple((state.shape_id(each.shape), each.count) for each in job.pod_sets)
-                known = bool(self._empty.place_gang(pods))
-            self._fits[job.pod_sets] = known
-            self._pods[job.pod_sets] = tuple((self.state.shape_id(each.shape), each.count) for each in job.pod_sets)
-        return known
+    def _place(self, kind: _Kind) -> Ints | None:
+        """Place a job's pods, all or none. What is short in all, or for one of its shapes, is seen without trying."""
+        if kind.gpu_milli > self._gpu_free or kind.cpu_milli > self._cpu_free:
+            return None
+        if kind.count > 1:
+            nodes, shapes = self.state.nodes, self.state.shapes
+            for shape, count in kind.pods:
+                if count_room(shape, count, nodes, shapes) < count:
+                    return None
+        placed = self.placer.place_gang(kind.pods)
+        if not placed and kind.count:
+            return None
+        return np.array([(pod.node, pod.shape, pod.devices) for pod in placed], np.int64).reshape(-1, 3).T.copy()
+
+    def _why_never(self, kind: _Kind) -> tuple[str, str] | None:
+        """Reason and text why the empty fleet cannot take such a job; None if it can."""
+        state = self._empty_state
+        certain = len(kind.pods) == 1
+        pods: list[tuple[int, int]] = []
+        for shape, (_, count) in zip(kind.shapes, kind.pods, strict=True):
+            number = state.shape_id(shape)
+            pods.append((number, count))
+            room = count_room(number, count, state.nodes, state.shapes)
+            if room < count:
+                return self._too_large(shape, count) if room else self._unfit(shape, number)
+            certain = certain and (shape.gpus <= 1 or shape.gpu_milli == WHOLE_GPU_MILLI)
+        if certain or not kind.count:
+            return None
+        with state.trial():
+            if self._empty.place_gang(pods):
+                return None
+        what = " and ".join(
+            f"{count:,} x ({shape.describe()})" for shape, (_, count) in zip(kind.shapes, kind.pods, strict=True)
+        )
+        return GANG_SIZE, f"asks for {what} at once: they do not all fit on the empty fleet"
+
+    def _too_large(self, shape: PodShape, count: int) -> tuple[str, str]:
+        state = self._empty_state
+        room = count_room(state.shape_id(shape), count, state.nodes, state.shapes)
+        asked = f"asks for {count:,} pods of {shape.describe()} at once"
+        return GANG_SIZE, f"{asked}: the empty fleet takes {room:,}"
+
+    def _unfit(self, shape: PodShape, number: int) -> tuple[str, str]:
+        """No node takes even one pod: the reason of most nodes, with their number."""
+        verdict = self._empty.verdict(number)
+        reason = verdict.dominant
+        if reason is None:
+            return "no_node", "asks for a node, and the fleet has none"
+        nodes = sum(refusal.nodes for refusal in verdict.refusals if reason in refusal.reasons)
+        arrays = self._empty_state.nodes
+        largest = {
+            Reason.GPU_COUNT: f"; the largest node has {arrays.gpus.max():,} GPUs",
+            Reason.CPU_TOTAL: f"; the largest node has {arrays.cpu_total.max() / 1000:g} CPU",
+            Reason.MEMORY_TOTAL: f"; the largest node has {arrays.memory_total.max() / 2**30:.3g} GiB",
+        }.get(reason, "")
+        where = f"{nodes:,} of {verdict.nodes:,} nodes: {reason.text}"
+        return reason.name.lower(), f"asks for {shape.describe()} in one pod{largest} ({where})"
+
+    def _rejections(self) -> tuple[Rejection, ...]:
+        """Rejected jobs by reason, most jobs first."""
+        first: dict[str, int] = {}
+        jobs: dict[str, int] = {}
+        for index in self._rejected:
+            reason, _ = self._refused(index)
+            first.setdefault(reason, index)
+            jobs[reason] = jobs.get(reason, 0) + 1
+        ordered = sorted(jobs, key=lambda reason: (-jobs[reason], first[reason]))
+        return tuple(
+            Rejection(reason, jobs[reason], self.workloads[first[reason]].name, self._refused(first[reason])[1])
+            for reason in ordered
+        )
+
+    def _refused(self, index: int) -> tuple[str, str]:
+        refused = self._kinds[self._kind_of[index]].refused
+        assert refused is not None
+        return refused
 
     def result(self) -> ReplayResult:
         """The result so far."""
         begun = np.flatnonzero(~np.isnan(self.start_s))
-        submitted = np.array([job.submitted_s for job in self.workloads], np.float64)
-        waits = (self.start_s - submitted)[begun] if len(begun) else np.zeros(1)
+        waits = (self.start_s - self._submitted)[begun] if len(begun) else np.zeros(1)
         p50, p90, p99 = (float(np.percentile(waits, part)) for part in (50, 90, 99))
+        known = np.isfinite(self._duration[begun])
+        runs = self._duration[begun][known]
+        slowdowns = np.maximum(1.0, (waits[: len(begun)][known] + runs) / np.maximum(runs, SLOWDOWN_LEAST_S))
         span = self._last_s - self._first_s
-        gpus = int(self.state.nodes.gpus.sum()) * WHOLE_GPU_MILLI * span
-        cpus = int(self.state.nodes.cpu_total.sum()) * span
+        gpus, cpus = self._gpu_total * span, self._cpu_total * span
         return ReplayResult(
-            self._arrived, len(begun), self._finished, tuple(self._rejected), float(waits.mean()), p50, p90, p99,
-            float(waits.max()), span, self._gpu_area / gpus if gpus else 0.0, self._cpu_area / cpus if cpus else 0.0,
-            tuple(self._series), self.start_s.copy(),
-        )  # fmt: skip
+            arrived=self._arrived,
+            started=len(begun),
+            finished=self._finished,
+            rejected=tuple((self.workloads[index].name, self._refused(index)[1]) for index in self._rejected),
+            rejections=self._rejections(),
+            pods=self._pods,
+            wait_mean_s=float(waits.mean()),
+            wait_p50_s=p50,
+            wait_p90_s=p90,
+            wait_p99_s=p99,
+            wait_max_s=float(waits.max()),
+            slowdown_mean=float(slowdowns.mean()) if len(slowdowns) else 0.0,
+            makespan_s=span,
+            gpu_utilisation=self._gpu_area / gpus if gpus else 0.0,
+            cpu_utilisation=self._cpu_area / cpus if cpus else 0.0,
+            series=tuple(self._series),
+            start_s=self.start_s.copy(),
+            finish_s=self.finish_s.copy(),
+        )
