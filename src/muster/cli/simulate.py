@@ -242,7 +242,7 @@ def _mean_row(workload: str, policy: str, group: list[dict[str, Any]]) -> dict[s
         policy=policy,
         runs=len(group),
         unallocated=round(group[0]["gpus"] * (1 - row[mark] / 100)) if mark else 0,
-        rejected_percent=100 * mean([record["rejected"] / record["arrived"] for record in group]),
+        rejected_percent=100 * mean([record["rejected"] / max(1, record["arrived"]) for record in group]),
         placements_per_s=round(mean([record.get("placements_per_s", 0.0) for record in group])),
     )
     return row

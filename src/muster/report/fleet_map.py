@@ -128,7 +128,7 @@ def _legend(x: float, y: float, every: int) -> str:
         )
         parts.append(_text(x + 14, y, text, MUTED, "muted"))
         x += 26 + text_width(text)
-    note = "a square is a GPU, a block a node" + (f"; every {every}th node is drawn" if every > 1 else "")
+    note = "a square is a GPU, a block a node" + (f"; one node in {every} is drawn" if every > 1 else "")
     parts.append(_text(x + 6, y, note, MUTED, "muted"))
     return "".join(parts)
 

@@ -127,7 +127,9 @@ def simulation_report(outcomes: Sequence[Outcome], setup: Setup, *, timings: boo
 
 
 def _details(group: Group) -> list[RunDetails]:
-    return [outcome.details for outcome in group.outcomes if outcome.details is not None]
+    """The details of the runs in which anything arrived."""
+    kept = [outcome.details for outcome in group.outcomes if outcome.details is not None]
+    return [details for details in kept if details.arrived_percent]
 
 
 def _last(group: Group) -> float:
@@ -139,6 +141,8 @@ def _last(group: Group) -> float:
 def _curve(group: Group, *, strong: bool) -> Curve:
     """The mean over the seeds; where a seed has no arrival in a percent, between its neighbours."""
     details = _details(group)
+    if not details:
+        return Curve(group.policy, (), policy_colour(group.policy))
     marks = sorted({mark for one in details for mark in one.arrived_percent})
     table = np.array([np.interp(marks, one.arrived_percent, one.allocated_percent) for one in details])
     means, low, high = table.mean(axis=0).tolist(), table.min(axis=0).tolist(), table.max(axis=0).tolist()
@@ -161,7 +165,7 @@ def _window(curves: Sequence[Curve]) -> tuple[tuple[float, float] | None, tuple[
     if max(ends) - start < 10:
         return None, None
     inside = [y for curve in curves for x, y in curve.points if x >= start]
-    low, high = 5.0 * (min(inside) // 5), 5.0 * -(-max(inside) // 5)
+    low, high = 5.0 * ((min(inside) + 0.5) // 5), 5.0 * -(-max(inside) // 5)
     return (start, max(ends)), (low, max(high, low + 5))
 
 
@@ -190,13 +194,14 @@ def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
     headings = ["workload", "policy", "runs", *(f"at {mark} %" for mark in marks), "refused"]
     rows: list[tuple[str | Cell, ...]] = []
     for several in groups.values():
-        top = {mark: max(group.allocated(mark) or 0.0 for group in several) for mark in marks}
+        shown = {mark: [f"{group.allocated(mark) or 0.0:.2f}" for group in several] for mark in marks}
         for group in several:
             row: list[str | Cell] = [group.workload, group.policy, str(len(group.outcomes))]
             for mark in marks:
                 value = group.allocated(mark)
                 text = "" if value is None else f"{value:.2f}"
-                row.append(Cell(text) if len(several) > 1 and value == top[mark] else text)
+                stands_out = text == max(shown[mark], key=float) and len(set(shown[mark])) > 1
+                row.append(Cell(text) if stands_out else text)
             refused = sum(one.run.rejected / max(1, one.run.arrived) for one in group.outcomes) / len(group.outcomes)
             row.append(f"{100 * refused:.2f} %")
             if timings:
@@ -226,7 +231,10 @@ def _workload_section(workload: str, groups: Sequence[Group], setup: Setup) -> S
 def _most_fragmented(groups: Sequence[Group]) -> float:
     """The largest fragment of any group's first seed, in % of the fleet."""
     sums = [
-        sum(values) for group in groups for values in zip(*_details(group)[0].fragmented_percent.values(), strict=True)
+        sum(values)
+        for group in groups
+        for details in _details(group)[:1]
+        for values in zip(*details.fragmented_percent.values(), strict=True)
     ]
     return max(sums, default=0.0)
 
@@ -273,7 +281,7 @@ def _maps(groups: Sequence[Group]) -> Section:
         drawn += len(nodes)
         picture = fleet_map(f"The fleet at the end under {group.policy}", [_fleet_node(node) for node in nodes])
         blocks.append(Figure(picture, "Point at a node for its figures.", folded=bool(blocks)))
-    where = f"{groups[0].workload}, seed {groups[0].outcomes[0].seed}. Light squares are GPUs that nobody could use."
+    where = f"Workload {groups[0].workload}, seed {groups[0].outcomes[0].seed}, after the last arrival."
     return Section("The fleet", (where,), tuple(blocks))
 
 

@@ -24,7 +24,8 @@ svg .rule{{stroke:var(--muted)}}
 body{{margin:0 auto;padding:2rem 1.25rem 4rem;max-width:64rem;background:var(--ground);color:var(--ink);
 font:16px/1.5 {FONT}}}
 h1{{font-size:1.7rem;line-height:1.2;margin:0 0 .75rem}} h2{{font-size:1.2rem;margin:2.5rem 0 .5rem}}
-p{{margin:.4rem 0;max-width:46rem}} .lead{{font-size:1.05rem}} figcaption,.note{{color:var(--muted);font-size:.9rem}}
+p{{margin:.4rem 0;max-width:46rem}} .lead{{font-size:1.05rem}}
+figcaption,.note{{color:var(--muted);font-size:.9rem;max-width:56rem}}
 ul{{margin:.4rem 0;padding-left:1.2rem}}
 dl{{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.25rem;margin:.75rem 0}}
 dt{{color:var(--muted)}} dd{{margin:0;overflow-wrap:anywhere}}

@@ -18,7 +18,7 @@ from muster.report.scale import Scale, nice_ticks, number, outward, pixel, sprea
 INK, MUTED, LINE = "#1f2328", "#59636e", "#dfe3e8"
 FONT = "system-ui, 'Source Sans Pro', 'Segoe UI', Helvetica, Arial, sans-serif"
 TEXT_PX, TITLE_PX = 12, 14
-_GAP = 15.0
+_GAP, _INDENT = 15.0, 12
 
 Points = tuple[tuple[float, float], ...]
 
@@ -62,7 +62,8 @@ class Picture(Struct, frozen=True):
 
 def to_svg(picture: Picture, *, standalone: bool = True) -> str:
     """The picture as an ``<svg>`` element; standalone ones have a namespace, a white ground and a final newline."""
-    size = f'viewBox="0 0 {pixel(picture.width)} {pixel(picture.height)}"'
+    left = 0 if standalone else _INDENT  # inside a page, the titles stand at the edge of its text
+    size = f'viewBox="{left} 0 {pixel(picture.width - left)} {pixel(picture.height)}"'
     label = f'role="img" aria-label="{escape(picture.title)}"'
     font = f'font-family="{FONT}" font-size="{TEXT_PX}"'
     if not standalone:
