@@ -118,7 +118,7 @@ def test_each_mistake_is_one_line(
 
 
 def test_specs_of_arrivals_and_seeds() -> None:
-    assert parse_arrivals(None) == ("inflate", 1.3)
+    assert parse_arrivals("inflate") == ("inflate", 1.3)
     assert parse_arrivals("inflate:0.5") == ("inflate", 0.5)
     assert parse_arrivals("replay") == ("replay", 1.0)
     assert parse_seeds("3,1..2,3") == [3, 1, 2]

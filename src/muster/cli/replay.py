@@ -2,78 +2,154 @@
 
 from __future__ import annotations
 
-import time
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from muster.cli.output import Column, emit, say, thousands
+import click
+import msgspec
+
+from muster.cli.output import Column, emit, emit_document, say, thousands
 from muster.errors import InputError
 
 if TYPE_CHECKING:
-    from muster.engine.placement import Placer
-    from muster.engine.state import FleetState
+    from muster.sim.replay_runs import ReplayOutcome, ReplayTask
 
 SCHEMA = "muster.simulate/v1"
-FIGURES = (
-    "arrived", "started", "finished", "wait_mean_s", "wait_p50_s", "wait_p90_s", "wait_p99_s", "wait_max_s",
-    "makespan_s", "gpu_utilisation", "cpu_utilisation",
-)  # fmt: skip
+RECORDED_KINDS = ("philly", "swf")
+"""Kinds of work whose recorded submissions are what one wants of them: they are replayed where nothing is said."""
 
 
-def replay_all(fleet_spec: str, specs: tuple[str, ...], names: list[str], output: str, *, timings: bool) -> None:
-    """Replay each workload under each policy and print the figures."""
-    from muster.engine.placement import Placer
+def default_arrivals(specs: Sequence[str]) -> str:
+    """How work arrives where --arrivals is not given: the one rule.
+
+    ``replay`` for traces of jobs with recorded times (RECORDED_KINDS, or converted from them), ``inflate:1.3`` for
+    lists of pods and generated work. Raises `InputError` where workloads of both sorts are given.
+    """
+    from muster.traces.read import workload_kind
+
+    replayed = [workload_kind(spec) in RECORDED_KINDS for spec in specs]
+    if any(replayed) and not all(replayed):
+        what = f"is needed: {specs[replayed.index(True)]} would be replayed, {specs[replayed.index(False)]} inflated"
+        raise InputError(what, field="--arrivals", hint="say --arrivals replay or --arrivals inflate:1.3")
+    return "replay" if all(replayed) else "inflate:1.3"
+
+
+def replay_all(tasks: list[ReplayTask], jobs: int, output: str, *, resume: bool, timings: bool) -> None:
+    """Replay each workload under each policy and seed, and print the figures."""
+    from muster.sim.replay_runs import replay_tasks
+
+    if resume:
+        raise InputError("is for sweeps with --arrivals inflate:F", field="--resume", hint="replays keep nothing")
+    prepare(tasks, jobs)
+    outcomes: list[ReplayOutcome] = []
+    bar: Any = None
+    if len(tasks) > 1 and sys.stderr.isatty():
+        bar = click.progressbar(length=len(tasks), label="replays", file=sys.stderr)
+    for outcome in replay_tasks(tasks, jobs):
+        outcomes.append(outcome)
+        if bar is not None:
+            bar.update(1)
+    if bar is not None:
+        bar.render_finish()
+    print_outcomes(outcomes, output, timings=timings)
+
+
+def prepare(tasks: list[ReplayTask], jobs: int) -> None:
+    """Where more than one input or process is used, read every input first, so that a mistake shows before a run.
+
+    What must be fitted is fitted here, once.
+    """
     from muster.policy.registry import find_policy
-    from muster.sim.replay import Replay
-    from muster.traces import read_fleet, read_workload
+    from muster.sim.replay_runs import fit_for, read_inputs
 
-    fleet, _ = read_fleet(fleet_spec)
-    records: list[dict[str, Any]] = []
-    for spec in specs:
-        trace = read_workload(spec, fleet)
-        for name in names:
-            policy = find_policy(name)
-            if policy.needs_tuning or policy.needs_typical:
-                raise InputError(
-                    f"replay does not run under {name} yet",
-                    field="--policy",
-                    hint="take best-fit, dot-product, gpu-packing, gpu-clustering or random",
-                )
-            score = policy.load_score()
+    tuned = any(find_policy(task.policy).needs_tuning for task in tasks)
+    specs = list(dict.fromkeys(task.workload for task in tasks))
+    if tuned or len(specs) > 1 or jobs > 1:
+        for spec in specs:
+            fleet, trace = read_inputs(tasks[0].fleet, spec)
+            if tuned and not fit_for(fleet, trace.workloads, say):
+                say(f"{trace.name}: no GPU is asked for, or there is none; default places with its start weights.")
 
-            def placer(state: FleetState, score: Any = score, selection: int = policy.selection) -> Placer:
-                return Placer(state, score, selection=selection)
 
-            started = time.perf_counter()
-            result = Replay(fleet, trace.workloads, placer).run()
-            record: dict[str, Any] = {"workload": trace.name, "policy": name, "rejected": len(result.rejected)}
-            record.update({figure: getattr(result, figure) for figure in FIGURES})
-            if timings:
-                record["wall_s"] = round(time.perf_counter() - started, 3)
-            records.append(record)
-            for job, why in result.rejected[:3]:
-                say(f"{trace.name}: job {job} {why}.")
+def as_record(outcome: ReplayOutcome, *, timings: bool) -> dict[str, Any]:
+    """One replay as ``muster.simulate/v1`` has it: all counts are jobs, but ``pods`` and ``gpus``."""
+    record: dict[str, Any] = {
+        "workload": outcome.workload, "policy": outcome.policy, "seed": outcome.seed, "gpus": outcome.gpus,
+        "arrived": outcome.arrived, "placed": outcome.started, "rejected": outcome.rejected,
+    }  # fmt: skip
+    if timings:
+        record["wall_s"] = round(outcome.wall_s, 4)
+        record["placements_per_s"] = round(outcome.pods / outcome.wall_s, 1)
+    figures: dict[str, Any] = msgspec.to_builtins(outcome)
+    done = {*record, "started", "wall_s", "rejections"}
+    record.update({name: value for name, value in figures.items() if name not in done})
+    record["waiting"] = outcome.arrived - outcome.started - outcome.rejected
+    record["rejected_by_reason"] = {each.reason: each.jobs for each in outcome.rejections}
+    return record
+
+
+def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool) -> None:
+    """Print replays in the asked format; what was rejected, and why, is also said for people."""
+    records = [as_record(outcome, timings=timings) for outcome in outcomes]
+    if output in ("json", "yaml"):
+        emit_document({"schema": SCHEMA, "runs": records}, output)
+        return
+    reasons: dict[str, None] = {}
+    for record in records:
+        for reason, jobs in record.pop("rejected_by_reason").items():
+            reasons[f"rejected_by_reason_{reason}"] = None
+            record[f"rejected_by_reason_{reason}"] = jobs
     columns = [
         Column("workload", "workload"),
         Column("policy", "policy"),
+        Column("seed", "seed", right=True, wide=len({outcome.seed for outcome in outcomes}) < 2),
         Column("arrived", "jobs", right=True, show=thousands),
         Column("rejected", "rejected", right=True, show=thousands),
         Column("wait_mean_s", "mean wait s", right=True, show=_whole),
         Column("wait_p50_s", "p50", right=True, show=_whole),
         Column("wait_p90_s", "p90", right=True, show=_whole),
         Column("wait_max_s", "max", right=True, show=_whole),
+        Column("slowdown_mean", "slowdown", right=True, show=_tenths),
         Column("gpu_utilisation", "GPU used", right=True, show=_share),
         Column("cpu_utilisation", "CPU used", right=True, show=_share),
-        Column("started", "started", right=True, show=thousands, wide=True),
+        Column("gpus", "GPUs", right=True, show=thousands, wide=True),
+        Column("placed", "placed", right=True, show=thousands, wide=True),
         Column("finished", "finished", right=True, show=thousands, wide=True),
+        Column("waiting", "waiting", right=True, show=thousands, wide=True),
+        Column("pods", "pods", right=True, show=thousands, wide=True),
         Column("wait_p99_s", "p99", right=True, show=_whole, wide=True),
         Column("makespan_s", "makespan s", right=True, show=_whole, wide=True),
-        *([Column("wall_s", "wall s", right=True, wide=True)] if timings else []),
+        Column("scored_by", "scored by", wide=True),
     ]
+    if timings:
+        columns.append(Column("wall_s", "wall s", right=True, wide=True))
+        columns.append(Column("placements_per_s", "pods/s", right=True, show=thousands, wide=True))
+    if output == "csv":
+        columns.extend(Column(reason, reason) for reason in reasons)
     emit(records, columns, output=output, schema=SCHEMA, list_key="runs")
+    if output != "csv":
+        _tell_rejections(outcomes)
+
+
+def _tell_rejections(outcomes: list[ReplayOutcome]) -> None:
+    """Why jobs can never start: once for each workload, for it does not depend on the policy."""
+    told: set[str] = set()
+    for outcome in outcomes:
+        if outcome.workload in told:
+            continue
+        told.add(outcome.workload)
+        for each in outcome.rejections:
+            jobs = "1 job" if each.jobs == 1 else f"{each.jobs:,} jobs"
+            say(f"{outcome.workload}: {jobs} can never start ({each.reason}); {each.example} {each.text}.")
 
 
 def _whole(value: float) -> str:
     return f"{value:,.0f}"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:,.1f}"
 
 
 def _share(value: float) -> str:

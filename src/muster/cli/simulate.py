@@ -22,7 +22,7 @@ Examples:
   muster simulate --fleet openb:nodes.csv --workload openb:pods_default.csv --arrivals inflate:1.3 \\
       --policy fgd,default --seeds 42..51 --jobs 2 -o json
   muster simulate --fleet example --workload generate:mix=default --policy fgd,default --report report.html
-  muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv --arrivals replay
+  muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv --policy default
 
 \b
 SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md.
@@ -59,9 +59,11 @@ def command(
     """Run work through the scheduler on a simulated fleet.
 
     With --arrivals inflate:F pods only arrive, shuffled by the seed, until they ask for F times the fleet's GPUs (the
-    experiment of the FGD paper, and the default with F = 1.3). With --arrivals replay each job comes when it was
-    recorded, runs as long as recorded and leaves; first come, first served.
+    experiment of the FGD paper). With --arrivals replay each job comes when it was recorded, runs as long as recorded
+    and leaves; first come, first served. Where it is not given, jobs with recorded times (philly:, swf:) are replayed,
+    and pods (openb:, generate:) arrive as with inflate:1.3.
     """
+    from muster.cli.replay import default_arrivals
     from muster.policy.registry import find_policy
 
     if fleet is None:
@@ -71,6 +73,7 @@ def command(
         raise InputError("names no policy", field="--policy", hint="such as --policy fgd,default")
     for name in names:
         find_policy(name)
+    arrivals = arrivals or default_arrivals(workloads)
     kind, factor = parse_arrivals(arrivals)
     drawn = report is not None or plot is not None
     if drawn or published is not None:
@@ -79,8 +82,11 @@ def command(
         check_outputs(report, plot, published, kind)
     if kind == "replay":
         from muster.cli.replay import replay_all
+        from muster.sim.replay_runs import ReplayTask
 
-        replay_all(fleet, workloads, names, output, timings=timings)
+        each = [(workload, name, seed) for workload in workloads for name in names for seed in parse_seeds(seeds)]
+        replays = [ReplayTask(fleet, *one) for one in each]
+        replay_all(replays, jobs, output, resume=resume, timings=timings)
         return
     from muster import __version__
     from muster.sim.sweep import Task, sweep, sweep_digest
@@ -105,7 +111,7 @@ def command(
     if drawn:
         from muster.cli.report import command_line, write_outputs
 
-        line = command_line(fleet, workloads, arrivals or "inflate:1.3", names, seeds)
+        line = command_line(fleet, workloads, arrivals, names, seeds)
         write_outputs(
             outcomes, tasks, line, report=report, plot=plot, published=curves, source=published, timings=timings
         )
@@ -116,9 +122,9 @@ def command(
         tell_outputs(report, plot)
 
 
-def parse_arrivals(text: str | None) -> tuple[str, float]:
+def parse_arrivals(text: str) -> tuple[str, float]:
     """``inflate:F`` or ``replay`` to the kind and F; F is 1.3 where it is not given."""
-    kind, _, number = (text or "inflate:1.3").partition(":")
+    kind, _, number = text.partition(":")
     if kind == "replay" and not number:
         return "replay", 1.0
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from muster.errors import InputError
@@ -72,6 +73,20 @@ def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
             return generate.generate(spec, parsed.checked(generate.OPTIONS, path=False), fleet)
         case _:
             raise AssertionError(parsed.kind)
+
+
+def workload_kind(spec: str) -> str:
+    """The kind of a workload, one of WORKLOAD_KINDS: the spec's own word, or what the head of its file tells.
+
+    For a file that Muster wrote it is the kind of the source that it was converted from, where that is known. Raises
+    `InputError` as `read_workload` does, but reads no rows.
+    """
+    parsed = _resolved(parse_spec(spec), WORKLOAD_KINDS, "workload")
+    if parsed.kind == "muster" and parsed.path:
+        converted = re.search(rb'"source":"([a-z]+):', read_head(parsed.path))
+        if converted and converted[1].decode() in WORKLOAD_KINDS:
+            return converted[1].decode()
+    return parsed.kind
 
 
 def read_fleet(spec: str) -> tuple[Fleet, tuple[Skipped, ...]]:

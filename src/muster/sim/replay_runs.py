@@ -1,0 +1,164 @@
+"""Replays over workloads x policies x seeds, in this process or in several, under every policy of the registry."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+
+from msgspec import Struct
+
+from muster.engine.placement import Placer
+from muster.engine.state import FleetState
+from muster.model.fleet import Fleet
+from muster.model.workload import ShapeMix, Workload
+from muster.policy.registry import PolicyEntry, find_policy
+from muster.sim.inflate import typical_knowledge
+from muster.sim.replay import Rejection, Replay
+from muster.traces import Trace, read_fleet, read_workload
+
+
+class ReplayTask(Struct, frozen=True):
+    """One replay, by the specs that its process reads."""
+
+    fleet: str
+    workload: str
+    policy: str
+    seed: int
+
+
+class ReplayOutcome(Struct, frozen=True):
+    """A finished replay: what it was, its figures, and the seconds that it took without reading.
+
+    Attributes:
+        gpus: healthy GPUs of the fleet.
+        pods: pods placed.
+        scored_by: the policy whose score was used: `default` may find that FGD is better for a mix.
+        rejections: why jobs can never start, most jobs first.
+        wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s: of jobs that started, from submission to start.
+        slowdown_mean: mean bounded slowdown (`muster.sim.replay.ReplayResult`).
+        gpu_utilisation, cpu_utilisation: shares from 0 to 1.
+    """
+
+    workload: str
+    policy: str
+    seed: int
+    gpus: int
+    arrived: int
+    started: int
+    finished: int
+    rejected: int
+    pods: int
+    scored_by: str
+    rejections: tuple[Rejection, ...]
+    wait_mean_s: float
+    wait_p50_s: float
+    wait_p90_s: float
+    wait_p99_s: float
+    wait_max_s: float
+    slowdown_mean: float
+    makespan_s: float
+    gpu_utilisation: float
+    cpu_utilisation: float
+    wall_s: float
+
+
+class PlacerMaker:
+    """Makes the placers of one replay: the policy, with what it may know of the mix of shapes, and the seed.
+
+    ``scored_by`` is the policy whose score is used in the end. A policy that needs tuning is fitted to the fleet and
+    the mix (or taken from the cache); without GPUs, or without demand for them, there is nothing to fit and its start
+    weights place CPU pods.
+    """
+
+    def __init__(self, policy: PolicyEntry, fleet: Fleet, workloads: Sequence[Workload], seed: int) -> None:
+        self._seed = seed
+        self._mix = ShapeMix.of(workloads) if policy.needs_typical or policy.needs_tuning else ShapeMix((), ())
+        self._knowledge = None
+        if policy.needs_tuning:
+            from muster.planning.tune import knowledge_from, tuned
+
+            tuning = tuned(fleet, self._mix)
+            if tuning.chosen == "fgd":
+                policy = find_policy("fgd")
+            else:
+                self._knowledge = knowledge_from(tuning)
+        self._policy = policy
+        self.scored_by = policy.name
+
+    def __call__(self, state: FleetState) -> Placer:
+        """The placer of a fleet state."""
+        knowledge = typical_knowledge(state, self._mix) if self._policy.needs_typical else self._knowledge
+        return Placer(state, self._policy.load_score(), knowledge, self._policy.selection, self._seed)
+
+
+def read_inputs(fleet: str, workload: str) -> tuple[Fleet, Trace]:
+    """Read a fleet and a workload; the last of each is kept. Raises `InputError` as the readers do."""
+    return _fleet(fleet), _trace(workload, fleet)
+
+
+def fit_for(fleet: Fleet, workloads: Sequence[Workload], say: Callable[[str], None]) -> bool:
+    """Fit the default policy, or find its tuning in the cache; False where there is nothing to fit (no GPUs)."""
+    from muster.planning.tune import tuned
+
+    return tuned(fleet, ShapeMix.of(workloads), say=say).generations > 0
+
+
+def replay_one(task: ReplayTask) -> ReplayOutcome:
+    """Run one task. Raises `InputError` as the readers do."""
+    fleet, trace = read_inputs(task.fleet, task.workload)
+    policy = find_policy(task.policy)
+    policy.load_score()
+    started = time.perf_counter()
+    maker = PlacerMaker(policy, fleet, trace.workloads, task.seed)
+    result = Replay(fleet, trace.workloads, maker).run()
+    return ReplayOutcome(
+        workload=trace.name,
+        policy=task.policy,
+        seed=task.seed,
+        gpus=sum(node.healthy_gpus for node in fleet.nodes),
+        arrived=result.arrived,
+        started=result.started,
+        finished=result.finished,
+        rejected=len(result.rejected),
+        pods=result.pods,
+        scored_by=maker.scored_by,
+        rejections=result.rejections,
+        wait_mean_s=result.wait_mean_s,
+        wait_p50_s=result.wait_p50_s,
+        wait_p90_s=result.wait_p90_s,
+        wait_p99_s=result.wait_p99_s,
+        wait_max_s=result.wait_max_s,
+        slowdown_mean=result.slowdown_mean,
+        makespan_s=result.makespan_s,
+        gpu_utilisation=result.gpu_utilisation,
+        cpu_utilisation=result.cpu_utilisation,
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def replay_tasks(tasks: Sequence[ReplayTask], jobs: int) -> Iterator[ReplayOutcome]:
+    """Run all tasks in ``jobs`` processes and give their outcomes in the order of ``tasks``, as they get ready."""
+    if jobs == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield replay_one(task)
+        return
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = [pool.submit(replay_one, task) for task in tasks]
+        for future in futures:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@lru_cache(maxsize=1)
+def _fleet(spec: str) -> Fleet:
+    return read_fleet(spec)[0]
+
+
+@lru_cache(maxsize=1)
+def _trace(spec: str, fleet: str) -> Trace:
+    return read_workload(spec, _fleet(fleet))
