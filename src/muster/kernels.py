@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -125,26 +126,65 @@ _f1, _f2 = types.float64[::1], types.float64[:, ::1]
 NODES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i1, _i2, _i1, _i2, _i1, _i1, _i1], NodeArrays)
 SHAPES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i2], ShapeArrays)
 KNOWLEDGE_TYPE = types.NamedTuple([_f1, _f1, _f2, _i1, _f1], Knowledge)
-SCORE_SIGNATURE = types.float64(types.int64, types.int64, NODES_TYPE, SHAPES_TYPE, KNOWLEDGE_TYPE, _i1)
+_f1_row, _i1_row = types.float64[::1], types.int8[::1]
+SCORES_SIGNATURE = types.void(types.int64, _i1, types.int64, NODES_TYPE, SHAPES_TYPE, KNOWLEDGE_TYPE, _f1_row, _i1_row)
 
-Score = Callable[[int, int, NodeArrays, ShapeArrays, Knowledge, Ints], float]
-"""``score(node, shape, nodes, shapes, knowledge, device_out)``: larger is better; the node is known to fit.
+Score = Callable[[int, int, NodeArrays, ShapeArrays, Knowledge], tuple[float, int]]
+"""``score(node, shape, nodes, shapes, knowledge)``: what a policy defines. The node is known to fit; larger is better.
 
-Writes to ``device_out[0]`` the device for a pod that takes a fraction of one GPU. It may look at this node and
-this shape only: scores are kept until the node changes.
+Gives the score and the device for a pod that takes a fraction of one GPU (of no meaning for others). It may look at
+this node and this shape only: scores are kept until the node changes.
+"""
+
+Scores = Callable[[int, Ints, int, NodeArrays, ShapeArrays, Knowledge, Floats, npt.NDArray[np.int8]], None]
+"""A policy's score of many nodes in one call: ``scores(shape, due, count, nodes, shapes, knowledge, row, devices)``.
+
+The scores of the first ``count`` nodes of ``due`` go to ``row``, their devices to ``devices``.
 """
 
 
-def kernel(function: _Function) -> _Function:
-    """Compile ``function`` on its first call, and keep the machine code on disk."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+def kernel(function: _Function, **options: Any) -> _Function:
+    """Compile a function that other kernels call, on its first call, and keep the machine code on disk.
+
+    Kernels allocate nothing: without numba's reference counts (``_nrt``) a call costs a tenth. Without the wrapper by
+    which Python calls it, one compiles in half the time; `entry_kernel` has it.
+    """
+    return entry_kernel(function, no_cpython_wrapper=True, **options)
 
 
-def scorer_kernel(function: Score) -> Score:
-    """Compile a policy's score function to a function pointer of `SCORE_SIGNATURE`."""
+def entry_kernel(function: _Function, **options: Any) -> _Function:
+    """A `kernel` that Python may call too."""
+    compiled = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True, **options)
+    return compiled(function)
+
+
+def vector_kernel(function: _Function) -> _Function:
+    """A `kernel` whose sums and maxima may be taken in any order (finite or infinite numbers, no NaN)."""
+    return kernel(function, fastmath={"nnan", "nsz", "reassoc"})
+
+
+def _score_due(
+    shape: int, due: Ints, count: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, row: Floats,
+    devices: npt.NDArray[np.int8],
+) -> None:  # fmt: skip
+    for index in range(count):
+        node = due[index]
+        row[node], devices[node] = score_one(node, shape, nodes, shapes, knowledge)  # noqa: F821
+
+
+def scorer_kernel(function: Score) -> Scores:
+    """Compile a policy's score function, in a loop over nodes, to a function pointer of `SCORES_SIGNATURE`.
+
+    A call by pointer copies some hundred arguments, so there is one for many nodes. The loop is given the policy's
+    file and line, by which numba names what it keeps on disk.
+    """
+    own = function.__code__
+    code = _score_due.__code__.replace(
+        co_filename=own.co_filename, co_firstlineno=own.co_firstlineno, co_name=own.co_name, co_qualname=own.co_qualname
+    )
+    scope = {"__name__": function.__module__, "__builtins__": __builtins__, "score_one": kernel(function)}
+    loop = FunctionType(code, scope, function.__name__)
+    loop.__doc__ = function.__doc__
     if numba.config.DISABLE_JIT:
-        return function
-    return numba.cfunc(SCORE_SIGNATURE, cache=True, nopython=True)(function)
-
-
-SCORE_TYPE = types.FunctionType(SCORE_SIGNATURE)
+        return loop
+    return numba.cfunc(SCORES_SIGNATURE, cache=True, nopython=True, error_model="numpy", _nrt=False)(loop)

@@ -73,10 +73,7 @@ class Placer:
         if count > self._out.shape[1]:
             self._out = np.zeros((2, count), np.int64)
         out = self._out
-        placed = place.place_pods(
-            self._score, self.selection, shape, count, self.state.nodes, self.state.shapes, self.knowledge,
-            self._cache_for_all(), out,
-        )  # fmt: skip
+        placed = place.place_pods(shape, count, self._scene(), out)
         if placed < count:
             return ()
         nodes, devices = out[0, :count].tolist(), out[1, :count].tolist()
@@ -112,18 +109,14 @@ class Placer:
 
         out = np.zeros((2, len(stream)), np.int64)
         fragments = np.zeros((len(stream) if measure else 0, len(CAUSES)))
-        place.place_stream(
-            self._score, self.selection, stream, self.state.nodes, self.state.shapes, self.knowledge,
-            self._cache_for_all(), measure or self.knowledge, out, fragments,
-        )  # fmt: skip
+        of_node = np.zeros((len(self.state.node_list) + 1, len(CAUSES)))
+        place.place_stream(stream, self._scene(), measure or self.knowledge, of_node, out, fragments)
         return out, fragments
 
     def verdict(self, shape: int) -> Verdict:
         """Why each node that refuses the shape refuses it: counted by combination of reasons, most nodes first."""
         state = self.state
-        place.refresh(
-            self._score, shape, state.nodes, state.shapes, self.knowledge, self._cache_for_all(), np.zeros(2, np.int64)
-        )
+        place.refresh(shape, self._scene())
         row = self._cache.refusals[shape]
         masks, first, counts = np.unique(row, return_index=True, return_counts=True)
         refusals: list[Refusal] = []
@@ -137,13 +130,20 @@ class Placer:
             refusals.append(Refusal(reasons_of(mask), count, names))
         return Verdict(len(state.node_names), feasible, tuple(refusals))
 
+    def _scene(self) -> place.Scene:
+        state = self.state
+        return place.Scene(
+            self._score, self.selection, state.nodes, state.shapes, self.knowledge, self._cache_for_all()
+        )
+
     def _cache_for_all(self) -> place.ScoreCache:
         """The score cache, grown to the number of shapes that the state knows by now."""
         rows = self.state.shape_capacity
         if self._cache.scores.shape[0] < rows:
             grown = new_cache(rows, len(self.state.node_list), 0)
-            for new, old in zip(grown[:4], self._cache[:4], strict=True):
-                new[: old.shape[0]] = old
+            for name in ("scores", "refusals", "seen", "position", "devices"):
+                old = getattr(self._cache, name)
+                getattr(grown, name)[: old.shape[0]] = old
             self._cache = grown._replace(random=self._cache.random)
         return self._cache
 
@@ -163,5 +163,9 @@ def new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
         position=np.full(rows, -1, np.int64),
         scratch=np.zeros(1 << (2 * max(nodes, 1)).bit_length(), np.int64),
         hashes=np.zeros(nodes, np.int64),
+        twin=np.zeros(nodes, np.int64),
+        due=np.zeros(nodes, np.int64),
         random=np.array([(seed * 2654435761 + 97) & 0x7FFFFFFF], np.int64),
+        placed=np.zeros(1, np.int64),
+        devices=np.zeros((rows, nodes), np.int8),
     )

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from muster.engine.state import FleetState
-from muster.kernels import Floats, Ints, kernel
+from muster.kernels import Floats, Ints, entry_kernel
 
 
-@kernel
+@entry_kernel
 def knapsack(values: Floats, sizes: Ints, best: Floats, last: Ints) -> None:
     """``best[r]`` = most value of items that fit in r milli, ``last[r]`` the item taken last there (-1: none)."""
     for room in range(1, best.shape[0]):

@@ -5,7 +5,8 @@
    pods, drawn from the mix up to 130 % of the fleet's GPUs, once with each candidate, by the engine's own kernel.
    Worth: 0.15 A90 + 0.30 A95 + 0.40 A100 + 0.15 A110 (A: percent allocated) less 0.03 times the percent of rejected
    multi-GPU pods of 2-4 and of 5 and more GPUs at 100 % and at the end.
-3. On fresh streams the start, the fitted weights, the half-way point and FGD are compared; the best is kept.
+3. On fresh streams the start, the fitted weights, the half-way point and FGD are compared; the best is kept. There,
+   each size class (1, 2-4, 5 and more GPUs) costs 0.2 times the percent rejected beyond FGD's, less 0.5.
 
 All draws are seeded and the number of generations depends on the size of the problem only: the same input gives the
 same tuning. A large fleet is cut to a proportional part for the search.
@@ -27,16 +28,16 @@ from msgspec import Struct
 from muster.engine.kernels import place
 from muster.engine.placement import empty_knowledge, new_cache
 from muster.engine.state import FleetState
-from muster.kernels import Floats, Ints, Knowledge, NodeArrays, user_cache
+from muster.kernels import Floats, Ints, Knowledge, NodeArrays, Scores, user_cache
 from muster.model.fleet import Fleet
 from muster.model.snapshot import write_atomically
 from muster.model.workload import ShapeMix
 from muster.planning.search import CovarianceSearch
 from muster.planning.tables import block_table, hole_table, kind_prices
 from muster.policy import default, fgd
-from muster.policy.fragmentation import typical_shapes
+from muster.policy.fragmentation import CAUSES, typical_shapes
 
-VERSION = 2
+VERSION = 3
 WEIGHTS = (
     ("hole_mix", 1.6, 0.5, "how much of a hole's worth is the worth of what fits in, not its size"),
     ("hole", 3.1, 0.5, "price of GPU space that a fraction spoils"),
@@ -58,10 +59,14 @@ WEIGHTS = (
 
 OFFSET_STEP, MOST_MODELS = 0.3, 8
 POINTS = ((90, 0.15), (95, 0.30), (100, 0.40), (110, 0.15))
-POPULATION, GENERATIONS, FRESH_STREAMS = 12, 10, 4
+POPULATION, FRESH_STREAMS = 12, 8
+GENERATIONS = 3, 60
+"""Least and most."""
 MOST_NODES = 1300
-WORK = 10 * 11000 * 1213
-"""Arrivals x nodes of all generations together: larger problems get fewer generations."""
+WORK = 1_200_000_000
+"""Arrivals x (nodes + 10 x shapes) of all generations together, to which the time of a run is proportional."""
+SIZE_CLASSES = ((1, 1), (2, 4), (5, 99))
+"""GPUs of a pod, from and to."""
 
 
 class Tuning(Struct, frozen=True):
@@ -115,19 +120,33 @@ def tune(fleet: Fleet, mix: ShapeMix) -> Tuning:
     rng = np.random.Generator(np.random.PCG64(11))
     search = CovarianceSearch(problem.dimension, 0.3, POPULATION, 11)
     arrivals = 1.3 * problem.total / max(float(problem.share @ problem.asked), 1e-9)
-    generations = int(np.clip(WORK / (arrivals * max(problem.nodes, 1)), 3, GENERATIONS))
+    work = arrivals * (problem.nodes + 10 * len(problem.ids))
+    generations = int(np.clip(WORK / max(work, 1.0), *GENERATIONS))
     for _ in range(generations):
         stream = problem.draw(rng)
         search.tell([problem.worth(*stream, problem.knowledge(theta)) for theta in search.ask()])
     candidates = {"start": zero, "fitted": search.mean, "half": search.mean / 2}
-    gains = dict.fromkeys([*candidates, "fgd"], 0.0)
-    for _ in range(FRESH_STREAMS):
-        stream = problem.draw(rng)
-        for name, theta in candidates.items():
-            gains[name] += problem.worth(*stream, problem.knowledge(theta)) / FRESH_STREAMS
-        gains["fgd"] += problem.worth(*stream, problem.typical, fgd.score) / FRESH_STREAMS
+    gains = _compare(problem, candidates, rng)
     chosen = max(gains, key=lambda name: gains[name])
     return problem.tuning(chosen, gains, candidates.get(chosen, zero), generations)
+
+
+def _compare(problem: _Problem, candidates: dict[str, Floats], rng: np.random.Generator) -> dict[str, float]:
+    """The mean worth of each candidate, and of FGD, on fresh streams."""
+    gains = dict.fromkeys([*candidates, "fgd"], 0.0)
+    rejects = {name: np.zeros((len(SIZE_CLASSES), 2)) for name in gains}
+    for _ in range(FRESH_STREAMS):
+        stream = problem.draw(rng)
+        for name in gains:
+            if name == "fgd":
+                result = problem.run(*stream, problem.typical, fgd.score)
+            else:
+                result = problem.run(*stream, problem.knowledge(candidates[name]))
+            gains[name] += result[0] / FRESH_STREAMS
+            rejects[name] += result[1] / FRESH_STREAMS
+    for name in gains:
+        gains[name] -= 0.2 * float(np.maximum(0.0, rejects[name] - rejects["fgd"] - 0.5).sum())
+    return gains
 
 
 class _Problem:
@@ -210,27 +229,34 @@ class _Problem:
         end = int(np.searchsorted(np.cumsum(self.asked[rows]), 1.3 * self.total)) + 1
         return rows[:end].astype(np.int64), rng.permutation(self.nodes).astype(np.int64)
 
-    def worth(self, rows: Ints, order: Ints, known: Knowledge, score: Callable[..., float] = default.score) -> float:
-        """What a policy is worth on a stream: see the module's text."""
+    def worth(self, rows: Ints, order: Ints, known: Knowledge) -> float:
+        """What weights are worth on a stream: see the module's text."""
+        gain, rejects = self.run(rows, order, known)
+        return gain - 0.03 * float(rejects[1:].sum())
+
+    def run(self, rows: Ints, order: Ints, known: Knowledge, score: Scores = default.score) -> tuple[float, Floats]:
+        """Place a stream: the weighted allocation (percent), and the percent rejected by size class and horizon."""
         state = self.state
         arrays = NodeArrays(*(np.ascontiguousarray(array[order]) for array in state.nodes[:-2]),
                             changes=state.nodes.changes.copy(), change_count=np.zeros(1, np.int64))  # fmt: skip
         shapes = state.shapes._replace(static_refusals=np.ascontiguousarray(state.shapes.static_refusals[:, order]))
         out = np.zeros((2, len(rows)), np.int64)
         cache = new_cache(len(state.shape_list), self.nodes, 0)
-        none = np.zeros((0, 7))
-        place.place_stream(score, place.FIRST, self.ids[rows], arrays, shapes, known, cache, self.typical, out, none)
+        scene = place.Scene(score, place.FIRST, arrays, shapes, known, cache)
+        none = np.zeros((0, len(CAUSES)))
+        place.place_stream(self.ids[rows], scene, self.typical, np.zeros((1, len(CAUSES))), out, none)
         asked, placed = self.asked[rows], out[0] >= 0
         arrived = np.rint(100.0 * np.cumsum(asked) / self.total)
         allocated = 100.0 * np.cumsum(np.where(placed, asked, 0)) / self.total
-        worth = sum(weight * _mean(allocated[arrived == mark]) for mark, weight in POINTS)
+        gain = sum(weight * _mean(allocated[arrived == mark]) for mark, weight in POINTS)
         gpus = state.shapes.gpus[self.ids[rows]]
-        for least, most in ((2, 4), (5, 99)):
+        rejects = np.zeros((len(SIZE_CLASSES), 2))
+        for size, (least, most) in enumerate(SIZE_CLASSES):
             of_class = (gpus >= least) & (gpus <= most)
-            for end in (100.0, 1000.0):
+            for column, end in enumerate((100.0, 1000.0)):
                 some = of_class & (arrived <= end)
-                worth -= 0.03 * 100.0 * float((some & ~placed).sum()) / max(int(some.sum()), 1)
-        return worth
+                rejects[size, column] = 100.0 * float((some & ~placed).sum()) / max(int(some.sum()), 1)
+        return gain, rejects
 
 
 def _mean(values: Floats) -> float:

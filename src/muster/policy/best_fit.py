@@ -11,18 +11,15 @@ Source: the policy 05-BestFit of the FGD paper's experiments (USENIX ATC 2023).
 
 from __future__ import annotations
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
 from muster.policy.dot_product import MOST_CPU_MILLI, MOST_GPU_MILLI
 from muster.policy.gpus import free_milli, tightest_device
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, cut to an integer."""
     left = (nodes.cpu_free[node] - shapes.cpu[shape]) / MOST_CPU_MILLI * 0.5
     asked = shapes.gpus[shape] * shapes.gpu_milli[shape]
     left += (free_milli(node, nodes) - asked) / MOST_GPU_MILLI * 0.5
-    device_out[0] = tightest_device(node, shapes.gpu_milli[shape], nodes)
-    return float(int((1.0 - left) * 100.0))
+    return float(int((1.0 - left) * 100.0)), tightest_device(node, shapes.gpu_milli[shape], nodes)

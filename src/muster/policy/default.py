@@ -29,7 +29,7 @@ from __future__ import annotations
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import numpy as np
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
 from muster.policy.gpus import WHOLE, idle_gpus
 
 HOLE, SECOND, CPU_1, MEMORY_1, CPU_2, MEMORY_2, BLOCK, PACK_GPU, PACK_MEMORY, FRESH, OPEN, KEEP, PACK_CPU = range(13)
@@ -61,9 +61,7 @@ def newly_stranded(before: float, after: float, node: int, shape: int, nodes: No
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, in GPUs; never above a few, usually negative."""
     w = knowledge.weights
     value = 0.0
@@ -77,7 +75,7 @@ def score(
     if wanted == 0:
         cpu_left = nodes.cpu_free[node] - shapes.cpu[shape]
         base -= newly_stranded(value, value, node, shape, nodes, shapes, knowledge)
-        return base - w[KEEP] * value - w[PACK_CPU] * cpu_left / CPU_UNIT
+        return base - w[KEEP] * value - w[PACK_CPU] * cpu_left / CPU_UNIT, 0
     milli = shapes.gpu_milli[shape]
     table = knowledge.by_kind[nodes.kind[node]]
     taken = wanted * milli
@@ -89,8 +87,9 @@ def score(
         whole = wanted if milli == WHOLE else min(wanted, idle)
         after = value - taken / 1000.0
         base -= newly_stranded(value, after, node, shape, nodes, shapes, knowledge)
-        return base - w[BLOCK] * (table[BLOCKS + idle] - table[BLOCKS + idle - whole])
+        return base - w[BLOCK] * (table[BLOCKS + idle] - table[BLOCKS + idle - whole]), 0
     best = -np.inf
+    chosen = 0
     for device in range(nodes.gpu_free.shape[1]):
         left = nodes.gpu_free[node, device]
         if left < milli or (device > 0 and left == nodes.gpu_free[node, device - 1]):
@@ -102,5 +101,5 @@ def score(
             this -= w[BLOCK] * (table[BLOCKS + idle] - table[BLOCKS + idle - 1]) + w[OPEN] * (left - milli) / 1000.0
         if this > best:
             best = this
-            device_out[0] = device
-    return best
+            chosen = device
+    return best, chosen

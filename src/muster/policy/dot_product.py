@@ -10,7 +10,7 @@ Source: the policy 02-DotProd of the FGD paper's experiments (USENIX ATC 2023), 
 
 from __future__ import annotations
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
 from muster.policy.gpus import free_milli, tightest_device
 
 MOST_CPU_MILLI = 128000.0
@@ -18,12 +18,10 @@ MOST_GPU_MILLI = 8000.0
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, cut to an integer in 0..100."""
     asked = shapes.gpus[shape] * shapes.gpu_milli[shape]
     cpu = (nodes.cpu_free[node] / MOST_CPU_MILLI) * (shapes.cpu[shape] / MOST_CPU_MILLI)
     gpu = (free_milli(node, nodes) / MOST_GPU_MILLI) * (asked / MOST_GPU_MILLI)
-    device_out[0] = tightest_device(node, shapes.gpu_milli[shape], nodes)
-    return float(int(100.0 * (1.0 - (cpu + gpu) / 2.0)))
+    device = tightest_device(node, shapes.gpu_milli[shape], nodes)
+    return float(int(100.0 * (1.0 - (cpu + gpu) / 2.0))), device

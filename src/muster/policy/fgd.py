@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
 from muster.policy.fragmentation import fragment_milli
 from muster.policy.gpus import WHOLE
 
@@ -26,25 +26,23 @@ def gradient_score(less: float) -> int:
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above. The node is changed to the state after the pod and back; nothing of it stays."""
     wanted = shapes.gpus[shape]
     milli = shapes.gpu_milli[shape]
     before = fragment_milli(node, nodes, shapes, knowledge)
     nodes.cpu_free[node] -= shapes.cpu[shape]
     best = 0
+    chosen = -1
     if wanted == 1 and milli < WHOLE:
-        device_out[0] = -1
         for device in range(nodes.gpu_free.shape[1]):
             if nodes.gpu_free[node, device] >= milli:
                 nodes.gpu_free[node, device] -= milli
                 value = gradient_score(before - fragment_milli(node, nodes, shapes, knowledge))
                 nodes.gpu_free[node, device] += milli
-                if device_out[0] < 0 or value > best:
+                if chosen < 0 or value > best:
                     best = value
-                    device_out[0] = device
+                    chosen = device
     else:
         taken = 0
         for device in range(nodes.gpu_free.shape[1]):
@@ -57,4 +55,4 @@ def score(
             if (taken >> device) & 1:
                 nodes.gpu_free[node, device] += milli
     nodes.cpu_free[node] += shapes.cpu[shape]
-    return float(best)
+    return float(best), chosen

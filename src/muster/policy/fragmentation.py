@@ -12,7 +12,7 @@ memory, the most frequent first, until 95 % of the pods are covered; memory is n
 
 from __future__ import annotations
 
-from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, kernel
+from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, entry_kernel, kernel
 from muster.model.workload import PodShape, ShapeMix
 from muster.policy.gpus import free_milli
 
@@ -101,7 +101,7 @@ def fragment_milli(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge:
     return lack_both + satisfied + lack_cpu + cpu_pod + cpu_pod_lack + no_access
 
 
-@kernel
+@entry_kernel
 def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, out: Floats) -> None:
     """Write the node's fragment by cause (milli GPU, the columns of CAUSES); the causes sum up to the fragment.
 

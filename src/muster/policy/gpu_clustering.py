@@ -12,21 +12,19 @@ Source: the policy 03-GpuClustering of the FGD paper's experiments (USENIX ATC 2
 
 from __future__ import annotations
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
 from muster.policy.gpus import free_milli, gpu_class, tightest_device
 
 MOST_GPU_MILLI = 8000
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, an integer in 0..100."""
     own = gpu_class(shapes.gpus[shape], shapes.gpu_milli[shape])
     if own == 0:
-        return 0.0
-    device_out[0] = tightest_device(node, shapes.gpu_milli[shape], nodes)
+        return 0.0, 0
+    device = tightest_device(node, shapes.gpu_milli[shape], nodes)
     others = False
     for group in range(1, nodes.gpu_classes.shape[1]):
         if group != own and nodes.gpu_classes[node, group] > 0:
@@ -34,5 +32,5 @@ def score(
     used = max(MOST_GPU_MILLI - free_milli(node, nodes), 0)
     base = 25 * used // MOST_GPU_MILLI
     if nodes.gpu_classes[node, own] > 0:
-        return float(base + (50 if others else 75))
-    return float(base + (0 if others else 25))
+        return float(base + (50 if others else 75)), device
+    return float(base + (0 if others else 25)), device

@@ -11,27 +11,24 @@ Source: the policy 04-GpuPacking of the FGD paper's experiments (USENIX ATC 2023
 
 from __future__ import annotations
 
-from muster.kernels import Ints, Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
 from muster.policy.gpus import WHOLE, idle_gpus, tightest_device
 
 
 @scorer_kernel
-def score(
-    node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, device_out: Ints
-) -> float:
+def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, an integer in 0..100."""
     wanted = shapes.gpus[shape]
     if wanted == 0:
-        return 0.0
+        return 0.0, 0
     milli = shapes.gpu_milli[shape]
     device = tightest_device(node, milli, nodes)
-    device_out[0] = device
     idle = idle_gpus(node, nodes)
     if idle == nodes.gpus[node]:
-        return float(max(33 - idle, idle))
+        return float(max(33 - idle, idle)), device
     if milli == WHOLE:
-        return float(max(50 - wanted, 33))
+        return float(max(50 - wanted, 33)), device
     left = nodes.gpu_free[node, device]
     if left == WHOLE:
-        return float(max(50 - 1, 33))
-    return float(max(100 - (left * 100 // WHOLE) // 10, 50))
+        return float(max(50 - 1, 33)), device
+    return float(max(100 - (left * 100 // WHOLE) // 10, 50)), device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.kernels import Ints, NodeArrays, ShapeArrays, kernel
+from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
 from muster.policy.gpus import gpu_class
 
 # The same bits as in muster.model.reasons.Reason; tests/engine/test_reasons.py holds them together.
@@ -54,7 +54,7 @@ def lowest_fitting(node: int, wanted: int, milli: int, nodes: NodeArrays) -> int
     return mask if wanted == 0 else 0
 
 
-@kernel
+@entry_kernel
 def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, shapes: ShapeArrays) -> None:
     """Give (``sign`` 1) or take back (-1) what a pod of ``shape`` gets on ``node``; its own reverse."""
     nodes.cpu_free[node] -= sign * shapes.cpu[shape]

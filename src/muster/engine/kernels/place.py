@@ -15,9 +15,11 @@ from muster.kernels import (
     Ints,
     Knowledge,
     NodeArrays,
-    Score,
+    Scores,
     ShapeArrays,
+    entry_kernel,
     kernel,
+    vector_kernel,
 )
 from muster.policy.fragmentation import fragment_causes
 
@@ -25,13 +27,18 @@ FIRST, RANDOM = 0, 1
 """How a node is selected: the first of those with the best score, or a random feasible one."""
 
 
+BLOCK = 64
+"""Scores that are searched together."""
+
+
 class ScoreCache(NamedTuple):
     """What is known of each shape (row) on each node (column).
 
     ``scores`` is -inf where the node refuses; ``refusals`` the mask of reasons; ``seen`` the node's version when that
     was computed (-1: never); ``position`` the change count up to which a shape has looked (-1: never);
-    ``scratch`` (a power of two above 2 N) and ``hashes`` (N) serve the search for nodes in the same state;
-    ``random`` holds the generator's state.
+    ``scratch`` (a power of two above 2 N), ``hashes`` and ``twin`` (N) serve the search for nodes in the same state;
+    ``due`` (N) are nodes to be scored; ``random`` holds the generator's state; ``placed[0]`` is where the device mask
+    of a placed pod is left. ``devices`` is the device that the policy chose for a fraction.
     """
 
     scores: Floats
@@ -40,7 +47,22 @@ class ScoreCache(NamedTuple):
     position: Ints
     scratch: Ints
     hashes: Ints
+    twin: Ints
+    due: Ints
     random: Ints
+    placed: Ints
+    devices: npt.NDArray[np.int8]
+
+
+class Scene(NamedTuple):
+    """All that placing a pod reads and changes: the policy, the fleet's state, the shapes and what is known of them."""
+
+    scores: Scores
+    selection: int
+    nodes: NodeArrays
+    shapes: ShapeArrays
+    knowledge: Knowledge
+    cache: ScoreCache
 
 
 @kernel
@@ -53,229 +75,207 @@ def random_below(bound: int, state: Ints) -> int:
 
 
 @kernel
-def evaluate(
-    score: Score,
-    node: int,
-    shape: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    device_out: Ints,
-) -> None:
-    """Compute refusal and score of one shape on one node and keep both."""
-    mask = refusal(node, shape, nodes, shapes)
+def look(node: int, shape: int, scene: Scene) -> bool:
+    """Note why the node refuses the shape; if it does not, its score is due."""
+    cache = scene.cache
+    mask = refusal(node, shape, scene.nodes, scene.shapes)
     cache.refusals[shape, node] = mask
-    cache.seen[shape, node] = nodes.version[node]
-    if mask == 0:
-        cache.scores[shape, node] = score(node, shape, nodes, shapes, knowledge, device_out)
-    else:
+    cache.seen[shape, node] = scene.nodes.version[node]
+    if mask != 0:
         cache.scores[shape, node] = -np.inf
+    return mask == 0
 
 
 @kernel
-def evaluate_all(
-    score: Score,
-    shape: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    device_out: Ints,
-) -> None:
+def refresh_all(shape: int, scene: Scene) -> None:
     """Bring the shape's whole row up to date; of nodes in the same state only the first is evaluated."""
-    constraint = shapes.constraint[shape]
+    nodes, cache = scene.nodes, scene.cache
+    static_refusals = scene.shapes.static_refusals
+    constraint = scene.shapes.constraint[shape]
     slots = cache.scratch.shape[0] - 1
     cache.scratch[:] = -1
+    due = 0
     for node in range(nodes.kind.shape[0]):
+        cache.twin[node] = node
         if cache.seen[shape, node] == nodes.version[node]:
             continue
-        digest = state_hash(node, shapes.static_refusals[constraint, node], nodes)
+        digest = state_hash(node, static_refusals[constraint, node], nodes)
         cache.hashes[node] = digest
         slot = digest & slots
         while True:
             twin = cache.scratch[slot]
             if twin < 0:
                 cache.scratch[slot] = node
-                evaluate(score, node, shape, nodes, shapes, knowledge, cache, device_out)
+                if look(node, shape, scene):
+                    cache.due[due] = node
+                    due += 1
                 break
-            if cache.hashes[twin] == digest and same_state(twin, node, constraint, nodes, shapes.static_refusals):
-                cache.scores[shape, node] = cache.scores[shape, twin]
-                cache.refusals[shape, node] = cache.refusals[shape, twin]
-                cache.seen[shape, node] = nodes.version[node]
+            if cache.hashes[twin] == digest and same_state(twin, node, constraint, nodes, static_refusals):
+                cache.twin[node] = twin
                 break
             slot = (slot + 1) & slots
+    scene.scores(shape, cache.due, due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape])
+    for node in range(nodes.kind.shape[0]):
+        twin = cache.twin[node]
+        if twin != node:
+            cache.scores[shape, node] = cache.scores[shape, twin]
+            cache.devices[shape, node] = cache.devices[shape, twin]
+            cache.refusals[shape, node] = cache.refusals[shape, twin]
+            cache.seen[shape, node] = nodes.version[node]
 
 
-@kernel
-def refresh(
-    score: Score,
-    shape: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    device_out: Ints,
-) -> None:
+@entry_kernel
+def refresh(shape: int, scene: Scene) -> None:
     """Evaluate the shape on every node, which is: on those that changed since it last looked."""
+    nodes, cache = scene.nodes, scene.cache
     count = nodes.change_count[0]
     since = cache.position[shape]
     ring = nodes.changes.shape[0]
     if since < 0 or count - since > ring:
-        evaluate_all(score, shape, nodes, shapes, knowledge, cache, device_out)
+        refresh_all(shape, scene)
     else:
+        due = 0
         for change in range(since, count):
             node = nodes.changes[change % ring]
-            if cache.seen[shape, node] != nodes.version[node]:
-                evaluate(score, node, shape, nodes, shapes, knowledge, cache, device_out)
+            if cache.seen[shape, node] != nodes.version[node] and look(node, shape, scene):
+                cache.due[due] = node
+                due += 1
+        scene.scores(
+            shape, cache.due, due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
+        )
     cache.position[shape] = count
 
 
+@vector_kernel
+def largest(row: Floats) -> float:
+    """The largest of the numbers."""
+    highest = -np.inf
+    for index in range(row.shape[0]):
+        if row[index] > highest:
+            highest = row[index]
+    return highest
+
+
 @kernel
-def select_node(selection: int, shape: int, cache: ScoreCache) -> int:
+def first_best(row: Floats) -> int:
+    """The index of the first of the largest numbers; -1 if all are -inf."""
+    highest = -np.inf
+    best = 0
+    for start in range(0, row.shape[0], BLOCK):
+        value = largest(row[start : start + BLOCK])
+        if value > highest:
+            highest = value
+            best = start
+    if highest == -np.inf:
+        return -1
+    while row[best] != highest:
+        best += 1
+    return best
+
+
+@kernel
+def select_node(shape: int, scene: Scene) -> int:
     """The first node with the best score, or a random feasible one; -1 if all refuse."""
-    row = cache.scores[shape]
-    if selection == RANDOM:
+    row = scene.cache.scores[shape]
+    if scene.selection == RANDOM:
         feasible = 0
         for node in range(row.shape[0]):
             if row[node] != -np.inf:
                 feasible += 1
         if feasible == 0:
             return -1
-        skip = random_below(feasible, cache.random)
+        skip = random_below(feasible, scene.cache.random)
         for node in range(row.shape[0]):
             if row[node] != -np.inf:
                 if skip == 0:
                     return node
                 skip -= 1
-    best = -1
-    highest = -np.inf
-    for node in range(row.shape[0]):
-        if row[node] > highest:
-            highest = row[node]
-            best = node
-    return best
+    return first_best(row)
 
 
 @kernel
-def select_devices(
-    score: Score,
-    selection: int,
-    node: int,
-    shape: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    device_out: Ints,
-) -> int:
+def select_devices(node: int, shape: int, scene: Scene) -> int:
     """The devices for the pod, as a bit mask: the policy's choice for a fraction, else the first that fit."""
-    wanted = shapes.gpus[shape]
-    milli = shapes.gpu_milli[shape]
+    nodes, cache = scene.nodes, scene.cache
+    wanted = scene.shapes.gpus[shape]
+    milli = scene.shapes.gpu_milli[shape]
     if wanted == 0:
         return 0
     if wanted > 1 or milli == 1000:
         return lowest_fitting(node, wanted, milli, nodes)
-    if selection == RANDOM:
-        fitting = 0
-        for device in range(nodes.gpu_free.shape[1]):
-            if nodes.gpu_free[node, device] >= milli:
-                fitting += 1
-        skip = random_below(fitting, cache.random)
-        for device in range(nodes.gpu_free.shape[1]):
-            if nodes.gpu_free[node, device] >= milli:
-                if skip == 0:
-                    return 1 << device
-                skip -= 1
-    score(node, shape, nodes, shapes, knowledge, device_out)
-    return 1 << device_out[0]
+    if scene.selection != RANDOM:
+        return 1 << cache.devices[shape, node]
+    fitting = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        if nodes.gpu_free[node, device] >= milli:
+            fitting += 1
+    skip = random_below(fitting, cache.random)
+    for device in range(nodes.gpu_free.shape[1]):
+        if nodes.gpu_free[node, device] >= milli:
+            if skip == 0:
+                return 1 << device
+            skip -= 1
+    return 0
 
 
 @kernel
-def place_one(
-    score: Score,
-    selection: int,
-    shape: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    device_out: Ints,
-) -> int:
-    """Place one pod: returns its node and leaves its devices in ``device_out[1]``; -1 if no node takes it."""
-    refresh(score, shape, nodes, shapes, knowledge, cache, device_out)
-    node = select_node(selection, shape, cache)
+def place_one(shape: int, scene: Scene) -> int:
+    """Place one pod: returns its node and leaves its devices in ``cache.placed[0]``; -1 if no node takes it."""
+    refresh(shape, scene)
+    node = select_node(shape, scene)
     if node >= 0:
-        devices = select_devices(score, selection, node, shape, nodes, shapes, knowledge, cache, device_out)
-        apply(node, shape, devices, 1, nodes, shapes)
-        device_out[1] = devices
+        devices = select_devices(node, shape, scene)
+        apply(node, shape, devices, 1, scene.nodes, scene.shapes)
+        scene.cache.placed[0] = devices
     return node
 
 
-@kernel
-def place_pods(
-    score: Score,
-    selection: int,
-    shape: int,
-    count: int,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    out: Ints,
-) -> int:
+@entry_kernel
+def place_pods(shape: int, count: int, scene: Scene, out: Ints) -> int:
     """Place ``count`` pods of one shape, all or none: row 0 of ``out`` gets the nodes, row 1 the devices.
 
     Returns how many found a place; if fewer than ``count``, what was placed is taken back.
     """
-    device_out = np.zeros(2, np.int64)
     for pod in range(count):
-        node = place_one(score, selection, shape, nodes, shapes, knowledge, cache, device_out)
+        node = place_one(shape, scene)
         if node < 0:
             for back in range(pod - 1, -1, -1):
-                apply(out[0, back], shape, out[1, back], -1, nodes, shapes)
+                apply(out[0, back], shape, out[1, back], -1, scene.nodes, scene.shapes)
             return pod
         out[0, pod] = node
-        out[1, pod] = device_out[1]
+        out[1, pod] = scene.cache.placed[0]
     return count
 
 
-@kernel
-def place_stream(
-    score: Score,
-    selection: int,
-    stream: Ints,
-    nodes: NodeArrays,
-    shapes: ShapeArrays,
-    knowledge: Knowledge,
-    cache: ScoreCache,
-    measure: Knowledge,
-    out: Ints,
-    fragments: Floats,
-) -> None:
+@entry_kernel
+def place_stream(stream: Ints, scene: Scene, measure: Knowledge, of_node: Floats, out: Ints, fragments: Floats) -> None:
     """Place pods one after another as they arrive, with no departures; who does not fit is refused for good.
 
     Row 0 of ``out`` gets each pod's node (-1: refused), row 1 its devices. ``fragments`` (arrivals x causes, or with
     0 rows: not measured) gets the fleet's fragment by cause after each arrival, in milli, for the typical pods of
-    ``measure``.
+    ``measure``; ``of_node`` ((N + 1) x causes) is room for each node's fragment and, last, their sum.
     """
-    device_out = np.zeros(2, np.int64)
-    causes = fragments.shape[1]
+    nodes = scene.nodes
     measured = fragments.shape[0] > 0
-    of_node = np.zeros((nodes.kind.shape[0] if measured else 0, causes))
-    total = np.zeros(causes)
+    causes = fragments.shape[1]
+    total = of_node.shape[0] - 1
     if measured:
+        of_node[total] = 0.0
         for node in range(nodes.kind.shape[0]):
-            fragment_causes(node, nodes, shapes, measure, of_node[node])
-            total += of_node[node]
+            fragment_causes(node, nodes, scene.shapes, measure, of_node[node])
+            for cause in range(causes):
+                of_node[total, cause] += of_node[node, cause]
     for arrival in range(stream.shape[0]):
-        shape = stream[arrival]
-        node = place_one(score, selection, shape, nodes, shapes, knowledge, cache, device_out)
+        node = place_one(stream[arrival], scene)
         out[0, arrival] = node
-        out[1, arrival] = device_out[1] if node >= 0 else 0
-        if measured:
-            if node >= 0:
-                total -= of_node[node]
-                fragment_causes(node, nodes, shapes, measure, of_node[node])
-                total += of_node[node]
-            fragments[arrival] = total
+        out[1, arrival] = scene.cache.placed[0] if node >= 0 else 0
+        if not measured:
+            continue
+        if node >= 0:
+            for cause in range(causes):
+                of_node[total, cause] -= of_node[node, cause]
+            fragment_causes(node, nodes, scene.shapes, measure, of_node[node])
+            for cause in range(causes):
+                of_node[total, cause] += of_node[node, cause]
+        for cause in range(causes):
+            fragments[arrival, cause] = of_node[total, cause]
