@@ -84,14 +84,17 @@ def grouped(outcomes: Sequence[Outcome]) -> dict[str, list[Group]]:
     return groups
 
 
-def allocation_chart(workload: str, groups: Sequence[Group], published: Sequence[Published] = ()) -> Picture:
+def allocation_chart(
+    workload: str, groups: Sequence[Group], published: Sequence[Published] = (), *, named: bool = True
+) -> Picture:
     """Allocation against arrivals, from where policies begin to differ; a band goes from the least seed to the most."""
     curves = [_published_curve(one) for one in published if one.workload == workload]
     best = max(groups, key=lambda group: _last(group))
     curves += [_curve(group, strong=group is best and len(groups) > 1) for group in groups]
     x_range, y_range = _window(curves)
+    title = f"Workload {workload}: GPUs allocated as pods arrive" if named else "GPUs allocated as pods arrive"
     return line_chart(
-        f"Workload {workload}: GPUs allocated as pods arrive", curves, x_label=X_LABEL, y_label=Y_LABEL,
+        title, curves, x_label=X_LABEL, y_label=Y_LABEL,
         x_range=x_range, y_range=y_range, diagonal="all that arrived is placed",
     )  # fmt: skip
 
@@ -224,7 +227,10 @@ def _workload_section(workload: str, groups: Sequence[Group], setup: Setup) -> S
     charts = tuple(_causes_chart(group, _most_fragmented(groups)) for group in groups if _details(group))
     return Section(
         f"Workload {workload}",
-        blocks=(Figure(allocation_chart(workload, groups, known), caption), Pictures(charts, CAUSES_CAPTION)),
+        blocks=(
+            Figure(allocation_chart(workload, groups, known, named=False), caption),
+            Pictures(charts, CAUSES_CAPTION),
+        ),
     )
 
 

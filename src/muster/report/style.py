@@ -42,7 +42,9 @@ details{{border-top:1px solid var(--line);padding:.4rem 0}} summary{{cursor:poin
 footer{{margin-top:3rem;color:var(--muted);font-size:.9rem}}
 @media (max-width:40rem){{body{{padding:1rem .8rem 3rem}} dl{{grid-template-columns:1fr;gap:0}} dd{{margin:0 0 .5rem}}}}
 @media print{{:root{{{light}}} body{{max-width:none;padding:0;font-size:11pt}} figure,tr,pre{{break-inside:avoid}}
-h2{{break-after:avoid}} .scroll{{overflow:visible}} figure svg{{min-width:0}} pre{{white-space:pre-wrap}}
+h2{{break-after:avoid}} .scroll{{overflow:visible}} figure svg{{min-width:0}}
+.pair{{grid-template-columns:1fr 1fr}} figure:has(.pair){{break-inside:auto}} .pair>*{{break-inside:avoid}}
+pre{{white-space:pre-wrap}}
 *{{print-color-adjust:exact;-webkit-print-color-adjust:exact}}}}
 """
 

@@ -95,6 +95,7 @@ def line_chart(
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     diagonal: str = "",
+    last_values: bool = True,
     width: float = 720,
     height: float = 400,
 ) -> Picture:
@@ -105,13 +106,14 @@ def line_chart(
         curves: drawn in this order; points that are not finite are left out.
         x_range, y_range: what is shown; from the data where None.
         diagonal: name of a thin line y = x; empty: none.
+        last_values: whether a curve's last y stands beside its name.
         width, height: in pixels.
     """
     curves = [_finite(curve) for curve in curves]
     x_range = x_range or outward(*_extent(x for curve in curves for x, _ in curve.points))
     seen = [y for curve in curves for x, y in curve.points if x_range[0] <= x <= x_range[1]]
     y_range = y_range or outward(*_extent(seen))
-    right = max([text_width(_end_label(curve)) for curve in curves if curve.points], default=0.0) + 26
+    right = max([text_width(_end_label(curve, last_values)) for curve in curves if curve.points], default=0.0) + 26
     x, y = Scale(*x_range, 52, width - right), Scale(*y_range, height - 46, 52)
     body = [_frame(title, x_label, y_label, x, y, width)]
     clip = f"clip-{zlib_name(title)}-{round(width)}-{round(height)}"
@@ -127,7 +129,7 @@ def line_chart(
     body.append("</g>")
     if diagonal:
         body.append(_diagonal_label(diagonal, x, y))
-    body.append(_end_labels(curves, x, y))
+    body.append(_end_labels(curves, x, y, last_values))
     if not any(curve.points for curve in curves):
         body.append(_text((x.start + x.end) / 2, (y.start + y.end) / 2, "no data", anchor="middle", muted=True))
     return Picture(width, height, title, "\n".join(body))
@@ -204,7 +206,7 @@ def _frame(title: str, x_label: str, y_label: str, x: Scale, y: Scale, width: fl
     parts = [_text(12, 20, title, size=TITLE_PX, bold=True, limit=width - 24)]
     parts.append(_text(12, 38, y_label, muted=True))
     parts.append(_text(x.end, y.start + 36, x_label, anchor="end", muted=True))
-    lines = ""
+    lines = f"M{pixel(x.start)} {pixel(y.start)}H{pixel(x.end)}"
     for tick in nice_ticks(y.low, y.high, 5):
         lines += f"M{pixel(x.start)} {pixel(y(tick))}H{pixel(x.end)}"
         parts.append(_text(x.start - 7, y(tick) + 4, number(tick), anchor="end", muted=True))
@@ -261,11 +263,11 @@ def _band(curve: Curve, x: Scale, y: Scale) -> str:
     )
 
 
-def _end_label(curve: Curve) -> str:
-    return f"{curve.name} {curve.points[-1][1]:.1f}"
+def _end_label(curve: Curve, value: bool) -> str:
+    return f"{curve.name} {curve.points[-1][1]:.1f}" if value else curve.name
 
 
-def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale) -> str:
+def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, values: bool) -> str:
     named = sorted((curve for curve in curves if curve.points), key=lambda curve: -curve.points[-1][1])
     ends = [min(y.start, max(y.end, y(curve.points[-1][1]))) for curve in named]
     placed = spread(ends, _GAP, y.end - 4, y.start)
@@ -275,7 +277,7 @@ def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale) -> str:
         weight = ' font-weight="600"' if curve.strong else ""
         parts.append(
             f'<text class="c-{curve.colour.name}" color="{curve.colour.light}" fill="currentColor" '
-            f'x="{pixel(x.end + 14)}" y="{pixel(position + 4)}"{weight}>{escape(_end_label(curve))}</text>'
+            f'x="{pixel(x.end + 14)}" y="{pixel(position + 4)}"{weight}>{escape(_end_label(curve, values))}</text>'
         )
     return "\n".join(parts)
 
