@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,8 +35,16 @@ def default_arrivals(specs: Sequence[str]) -> str:
     return "replay" if all(replayed) else "inflate:1.3"
 
 
-def replay_all(tasks: list[ReplayTask], jobs: int, output: str, *, resume: bool, timings: bool) -> None:
-    """Replay each workload under each policy and seed, and print the figures."""
+def replay_all(
+    tasks: list[ReplayTask],
+    jobs: int,
+    output: str,
+    *,
+    resume: bool,
+    timings: bool,
+    before_printing: Callable[[list[ReplayOutcome]], None] | None = None,
+) -> None:
+    """Replay each workload under each policy and seed, and print the figures; reports are written just before."""
     from muster.sim.replay_runs import replay_tasks
 
     if resume:
@@ -52,6 +60,8 @@ def replay_all(tasks: list[ReplayTask], jobs: int, output: str, *, resume: bool,
             bar.update(1)
     if bar is not None:
         bar.render_finish()
+    if before_printing is not None:
+        before_printing(outcomes)
     print_outcomes(outcomes, output, timings=timings)
 
 
@@ -82,7 +92,7 @@ def as_record(outcome: ReplayOutcome, *, timings: bool) -> dict[str, Any]:
         record["wall_s"] = round(outcome.wall_s, 4)
         record["placements_per_s"] = round(outcome.pods / outcome.wall_s, 1)
     figures: dict[str, Any] = msgspec.to_builtins(outcome)
-    done = {*record, "started", "wall_s", "rejections"}
+    done = {*record, "started", "wall_s", "rejections", "series"}
     record.update({name: value for name, value in figures.items() if name not in done})
     record["waiting"] = outcome.arrived - outcome.started - outcome.rejected
     record["rejected_by_reason"] = {each.reason: each.jobs for each in outcome.rejections}

@@ -12,8 +12,11 @@ from muster.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from muster.model.fleet import Fleet
     from muster.report.published import Published
+    from muster.sim.replay_runs import ReplayOutcome, ReplayTask
     from muster.sim.sweep import Outcome, Task
+    from muster.traces import Trace
 
 
 def check_outputs(report: str | None, plot: str | None, published: str | None, kind: str) -> None:
@@ -24,9 +27,8 @@ def check_outputs(report: str | None, plot: str | None, published: str | None, k
         check_target(report, REPORT_SUFFIXES, "--report")
     if plot is not None:
         check_target(plot, PLOT_SUFFIXES, "--plot")
-    if kind == "replay":
-        option = "--report" if report is not None else "--plot" if plot is not None else "--published"
-        raise InputError("is not there for replays yet", field=option, hint="take --arrivals inflate:1.3")
+    if kind == "replay" and published is not None:
+        raise InputError("is for --arrivals inflate:F; a replay has no such curves", field="--published")
     if published is not None and report is None and plot is None:
         raise InputError("has nothing to be drawn into", field="--published", hint="add --report FILE.html")
 
@@ -81,19 +83,78 @@ def write_outputs(
     if report is None:
         return
     fleet, _ = read_fleet(tasks[0].fleet)
-    models = ", ".join(f"{count:,} {model}" for model, count in list(fleet.gpus_by_model.items())[:8])
-    told = f"{tasks[0].fleet}: {len(fleet):,} nodes, {fleet.gpus:,} GPUs ({models})"
-    texts: list[str] = []
-    for spec in dict.fromkeys(task.workload for task in tasks):
-        trace = read_workload(spec, fleet)
-        pods = sum(workload.pods for workload in trace.workloads)
-        gpus = sum(workload.gpu_milli for workload in trace.workloads) / 1000
-        texts.append(f"{trace.name}: {pods:,} pods asking for {thousands(round(gpus, 1))} GPUs, from {spec}")
+    traces = {spec: read_workload(spec, fleet) for spec in dict.fromkeys(task.workload for task in tasks)}
     setup = Setup(
-        command, __version__, told, tuple(texts), tasks[0].fleet, tasks[0].workload, published,
+        command,
+        __version__,
+        _fleet_words(tasks[0].fleet, fleet),
+        tuple(_trace_words(spec, trace) for spec, trace in traces.items()),
+        tasks[0].fleet,
+        tasks[0].workload,
+        published,
         Path(source).name if source else "",
-    )  # fmt: skip
+    )
     write_report(report, simulation_report(outcomes, setup, timings=timings))
+
+
+def write_replay_outputs(
+    outcomes: Sequence[ReplayOutcome],
+    tasks: Sequence[ReplayTask],
+    command: str,
+    *,
+    report: str | None,
+    plot: str | None,
+) -> None:
+    """Write the page and the charts of replays; raises `InputError` if that fails."""
+    from muster import __version__
+    from muster.report.files import write_plot, write_report
+    from muster.report.replay import ReplayRun, ReplaySetup, replay_plot, replay_report
+    from muster.sim.replay_runs import read_inputs
+
+    fleet, _ = read_inputs(tasks[0].fleet, tasks[0].workload)
+    runs = [
+        ReplayRun(
+            one.workload, one.policy, one.seed, 1000 * one.gpus, fleet.cpu_milli, one.series, _replay_figures(one)
+        )
+        for one in outcomes
+    ]
+    if plot is not None:
+        write_plot(plot, replay_plot(runs))
+    if report is None:
+        return
+    traces = {spec: read_inputs(tasks[0].fleet, spec)[1] for spec in dict.fromkeys(task.workload for task in tasks)}
+    words = tuple(_trace_words(spec, trace) for spec, trace in traces.items())
+    commands = (
+        ("the same for machines, with more figures", f"{command} -o json"),
+        ("the charts for a paper", f"{command} --plot replay.svg"),
+        ("what is in the trace", shlex.join(["muster", "trace", "info", tasks[0].workload])),
+    )
+    setup = ReplaySetup(command, __version__, _fleet_words(tasks[0].fleet, fleet), words, commands)
+    write_report(report, replay_report(runs, setup))
+
+
+def _replay_figures(one: ReplayOutcome) -> tuple[tuple[str, str], ...]:
+    from muster.report.replay import figure_text
+
+    waits = [("mean", one.wait_mean_s), ("p50", one.wait_p50_s), ("p90", one.wait_p90_s), ("longest", one.wait_max_s)]
+    return (
+        ("jobs", thousands(one.arrived)),
+        ("rejected", thousands(one.rejected)),
+        *((f"wait, {name}", figure_text(value, "s")) for name, value in waits),
+        ("GPU used", figure_text(100 * one.gpu_utilisation, "%")),
+        ("CPU used", figure_text(100 * one.cpu_utilisation, "%")),
+    )
+
+
+def _fleet_words(spec: str, fleet: Fleet) -> str:
+    models = ", ".join(f"{count:,} {model}" for model, count in list(fleet.gpus_by_model.items())[:8])
+    return f"{spec}: {len(fleet):,} nodes, {fleet.gpus:,} GPUs{f' ({models})' if models else ''}"
+
+
+def _trace_words(spec: str, trace: Trace) -> str:
+    pods = sum(workload.pods for workload in trace.workloads)
+    gpus = sum(workload.gpu_milli for workload in trace.workloads) / 1000
+    return f"{trace.name}: {pods:,} pods asking for {thousands(round(gpus, 1))} GPUs, from {spec}"
 
 
 def tell_outputs(report: str | None, plot: str | None) -> None:

@@ -81,12 +81,19 @@ def command(
 
         check_outputs(report, plot, published, kind)
     if kind == "replay":
+        from functools import partial
+
         from muster.cli.replay import replay_all
+        from muster.cli.report import command_line, tell_outputs, write_replay_outputs
         from muster.sim.replay_runs import ReplayTask
 
         each = [(workload, name, seed) for workload in workloads for name in names for seed in parse_seeds(seeds)]
         replays = [ReplayTask(fleet, *one) for one in each]
-        replay_all(replays, jobs, output, resume=resume, timings=timings)
+        line = command_line(fleet, workloads, arrivals, names, seeds)
+        write = partial(write_replay_outputs, tasks=replays, command=line, report=report, plot=plot)
+        before = write if drawn else None
+        replay_all(replays, jobs, output, resume=resume, timings=timings, before_printing=before)
+        tell_outputs(report, plot)
         return
     from muster import __version__
     from muster.sim.sweep import Task, sweep, sweep_digest

@@ -18,7 +18,7 @@ class ReplayRun(Struct, frozen=True):
     """One replay, as the page shows it.
 
     Attributes:
-        workload, policy: what was replayed, under which policy.
+        workload, policy, seed: what was replayed, and how.
         gpu_milli, cpu_milli: what the fleet has in all.
         series: (time in s, milli GPU in use, jobs waiting, milli CPU in use), by rising time.
         figures: name and value in words, the same names in every run.
@@ -26,6 +26,7 @@ class ReplayRun(Struct, frozen=True):
 
     workload: str
     policy: str
+    seed: int
     gpu_milli: int
     cpu_milli: int
     series: tuple[tuple[float, int, int, int], ...]
@@ -47,11 +48,12 @@ def replay_report(runs: Sequence[ReplayRun], setup: ReplaySetup) -> Report:
     facts = [("Command", setup.command), ("Muster", setup.version), ("Fleet", setup.fleet)]
     facts += [("Workload", text) for text in setup.workloads]
     names = [name for name, _ in runs[0].figures] if runs else []
-    rows = tuple((run.workload, run.policy, *(value for _, value in run.figures)) for run in runs)
+    rows = tuple((run.workload, run.policy, str(run.seed), *(value for _, value in run.figures)) for run in runs)
     caption = "First come, first served: the job at the head of the queue blocks those behind it."
-    sections = [Section("Jobs", blocks=(Table(("workload", "policy", *names), rows, 2, caption),))]
+    sections = [Section("Jobs", blocks=(Table(("workload", "policy", "seed", *names), rows, 2, caption),))]
     for workload, members in _by_workload(runs).items():
-        figures = (Figure(_use_chart(members)), Figure(_waiting_chart(members)))
+        drawn = f"Seed {members[0].seed}."
+        figures = (Figure(_use_chart(members), drawn), Figure(_waiting_chart(members), drawn))
         sections.append(Section(f"Workload {workload}", blocks=figures))
     if setup.next_commands:
         sections.append(Section("And now what?", blocks=(Commands(setup.next_commands),)))
@@ -72,8 +74,9 @@ def replay_plot(runs: Sequence[ReplayRun]) -> Picture:
 
 
 def _by_workload(runs: Sequence[ReplayRun]) -> dict[str, list[ReplayRun]]:
+    """The runs with the first seed, by workload."""
     found: dict[str, list[ReplayRun]] = {}
-    for run in runs:
+    for run in (run for run in runs if run.seed == runs[0].seed):
         found.setdefault(run.workload, []).append(run)
     return found
 

@@ -40,6 +40,7 @@ class ReplayOutcome(Struct, frozen=True):
         wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s: of jobs that started, from submission to start.
         slowdown_mean: mean bounded slowdown (`muster.sim.replay.ReplayResult`).
         gpu_utilisation, cpu_utilisation: shares from 0 to 1.
+        series: what was in use and who waited over time (`muster.sim.replay.ReplayResult`), for reports.
     """
 
     workload: str
@@ -63,6 +64,7 @@ class ReplayOutcome(Struct, frozen=True):
     gpu_utilisation: float
     cpu_utilisation: float
     wall_s: float
+    series: tuple[tuple[float, int, int, int], ...] = ()
 
 
 class PlacerMaker:
@@ -136,6 +138,7 @@ def replay_one(task: ReplayTask) -> ReplayOutcome:
         gpu_utilisation=result.gpu_utilisation,
         cpu_utilisation=result.cpu_utilisation,
         wall_s=time.perf_counter() - started,
+        series=result.series,
     )
 
 
