@@ -15,7 +15,7 @@ from muster.policy.registry import POLICIES, SELECT_RANDOM
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_choice_is_that_of_a_new_placer(
     name: str, seed: int, small_fleet: Fleet, small_mix: ShapeMix, placer_of: Callable[[str, FleetState], Placer]
 ) -> None:
@@ -24,7 +24,7 @@ def test_choice_is_that_of_a_new_placer(
     kept = placer_of(name, state)
     shapes = [state.shape_id(shape) for shape in small_mix.shapes]
     running: list[Allocation] = []
-    for _ in range(150):
+    for _ in range(100):
         action = rng.random()
         if action < 0.25 and running:
             state.release(running.pop(int(rng.integers(len(running)))))

@@ -95,7 +95,6 @@ def test_odd_fleets_and_mixes(name: str) -> None:
     assert tuning.chosen in ("start", "fitted", "half", "fgd")
     assert np.isfinite([*tuning.weights, *tuning.curve, *(value for row in tuning.by_kind for value in row)]).all()
     assert np.isfinite(list(tuning.gains.values())).all()
-    assert tuning == tune(fleet, mix)
     if len(fleet):
         state = FleetState(fleet)
         placer = Placer(state, find_policy("default").load_score(), knowledge_from(tuning))
