@@ -14,6 +14,7 @@ from __future__ import annotations
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false, reportPrivateImportUsage=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+import functools
 import hashlib
 import os
 import sys
@@ -156,6 +157,29 @@ def entry_kernel(function: _Function, **options: Any) -> _Function:
     """A `kernel` that Python may call too."""
     compiled = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True, **options)
     return compiled(function)
+
+
+def direct(function: _Function) -> _Function:
+    """An `entry_kernel` that is called from Python many times with arguments of the same types.
+
+    Numba looks at the type of every argument on each call, which for a `NamedTuple` with many arrays takes up to a
+    millisecond. Here only the first call does; the later ones go straight to the machine code, whose types it fixed.
+    All arrays must then be contiguous and writable, as everywhere in the kernels.
+    """
+    entry: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        nonlocal entry
+        if entry is not None:
+            return entry(*arguments)
+        result = function(*arguments)
+        compiled = list(getattr(function, "overloads", {}).values())
+        if len(compiled) == 1:
+            entry = compiled[0].entry_point
+        return result
+
+    return call
 
 
 def vector_kernel(function: _Function) -> _Function:

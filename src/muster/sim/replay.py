@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from muster.engine.kernels.gang import count_room, release_pods
+from muster.engine.kernels import gang
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation, FleetState
 from muster.errors import InputError
-from muster.kernels import Floats, Ints
+from muster.kernels import Floats, Ints, direct
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
 from muster.model.reasons import Reason
 from muster.model.workload import PodSet, PodShape, Workload
@@ -31,6 +31,8 @@ SLOWDOWN_LEAST_S = 10.0
 
 GANG_SIZE = "gang_size"
 """Why a job is rejected whose pods fit one by one, but not all at once."""
+
+_place_gang, _release_pods = direct(gang.place_gang), direct(gang.release_pods)
 
 
 class Rejection(Struct, frozen=True):
@@ -78,7 +80,9 @@ class _Kind:
     """All jobs that ask for the same: their pods by shape, and whether the empty fleet takes them (once looked)."""
 
     def __init__(self, pod_sets: tuple[PodSet, ...], state: FleetState) -> None:
-        self.pods = tuple((state.shape_id(each.shape), each.count) for each in pod_sets if each.count)
+        rows = [(state.shape_id(each.shape), each.count) for each in pod_sets if each.count]
+        self.pods = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+        self.counts = tuple(count for _, count in rows)
         self.shapes = tuple(each.shape for each in pod_sets if each.count)
         self.gpu_milli = sum(each.count * each.shape.gpu_milli_total for each in pod_sets)
         self.cpu_milli = sum(each.count * each.shape.cpu_milli for each in pod_sets)
@@ -125,6 +129,7 @@ class Replay:
         self._duration = np.array(durations, np.float64)
         self._check_times()
         self._kinds, self._kind_of = self._sorted_by_kind()
+        self._out = np.zeros((3, max([kind.count for kind in self._kinds], default=0)), np.int64)
         nodes = self.state.nodes
         self._gpu_free = self._gpu_total = int(nodes.gpu_free.sum())
         self._cpu_free = self._cpu_total = int(nodes.cpu_free.sum())
@@ -214,7 +219,7 @@ class Replay:
             self.state.validate(self.allocations())
 
     def _depart(self, index: int, time_s: float) -> None:
-        release_pods(self.running.pop(index), self.state.nodes, self.state.shapes)
+        _release_pods(self.running.pop(index), self.state.nodes, self.state.shapes)
         kind = self._kinds[self._kind_of[index]]
         self._gpu_free += kind.gpu_milli
         self._cpu_free += kind.cpu_milli
@@ -244,25 +249,19 @@ class Replay:
         """Place a job's pods, all or none. What is short in all, or for one of its shapes, is seen without trying."""
         if kind.gpu_milli > self._gpu_free or kind.cpu_milli > self._cpu_free:
             return None
-        if kind.count > 1:
-            nodes, shapes = self.state.nodes, self.state.shapes
-            for shape, count in kind.pods:
-                if count_room(shape, count, nodes, shapes) < count:
-                    return None
-        placed = self.placer.place_gang(kind.pods)
-        if not placed and kind.count:
-            return None
-        return np.array([(pod.node, pod.shape, pod.devices) for pod in placed], np.int64).reshape(-1, 3).T.copy()
+        scene = self.placer._scene()  # pyright: ignore[reportPrivateUsage]
+        placed = _place_gang(kind.pods, scene, self._out)
+        return self._out[:, :placed].copy() if placed == kind.count else None
 
     def _why_never(self, kind: _Kind) -> tuple[str, str] | None:
         """Reason and text why the empty fleet cannot take such a job; None if it can."""
         state = self._empty_state
-        certain = len(kind.pods) == 1
+        certain = len(kind.shapes) == 1
         pods: list[tuple[int, int]] = []
-        for shape, (_, count) in zip(kind.shapes, kind.pods, strict=True):
+        for shape, count in zip(kind.shapes, kind.counts, strict=True):
             number = state.shape_id(shape)
             pods.append((number, count))
-            room = count_room(number, count, state.nodes, state.shapes)
+            room = gang.count_room(number, count, state.nodes, state.shapes)
             if room < count:
                 return self._too_large(shape, count) if room else self._unfit(shape, number)
             certain = certain and (shape.gpus <= 1 or shape.gpu_milli == WHOLE_GPU_MILLI)
@@ -272,13 +271,13 @@ class Replay:
             if self._empty.place_gang(pods):
                 return None
         what = " and ".join(
-            f"{count:,} x ({shape.describe()})" for shape, (_, count) in zip(kind.shapes, kind.pods, strict=True)
+            f"{count:,} x ({shape.describe()})" for shape, count in zip(kind.shapes, kind.counts, strict=True)
         )
         return GANG_SIZE, f"asks for {what} at once: they do not all fit on the empty fleet"
 
     def _too_large(self, shape: PodShape, count: int) -> tuple[str, str]:
         state = self._empty_state
-        room = count_room(state.shape_id(shape), count, state.nodes, state.shapes)
+        room = gang.count_room(state.shape_id(shape), count, state.nodes, state.shapes)
         asked = f"asks for {count:,} pods of {shape.describe()} at once"
         return GANG_SIZE, f"{asked}: the empty fleet takes {room:,}"
 

@@ -1,12 +1,13 @@
-"""Many pods in one call: how many of a shape there is room for, and the release of a whole gang."""
+"""Many pods in one call: how many of a shape there is room for, a gang's placement, and its release."""
 
 from __future__ import annotations
 
 from muster.engine.kernels.nodes import apply
-from muster.kernels import Ints, NodeArrays, ShapeArrays, kernel
+from muster.engine.kernels.place import Scene, place_one
+from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel
 
 
-@kernel
+@entry_kernel
 def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """How many pods of the shape the fleet takes as it is now, counted up to ``enough``.
 
@@ -40,7 +41,38 @@ def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) 
     return total
 
 
-@kernel
+@entry_kernel
+def place_gang(pod_sets: Ints, scene: Scene, out: Ints) -> int:
+    """Place a gang, all or none; returns how many pods were placed: all, or 0 with the state as it was.
+
+    Row 0 of ``pod_sets`` are shapes, row 1 counts. Rows of ``out`` get node, shape and device mask of each pod.
+    A gang for which there is no room is not tried: that is far cheaper than placing most of it and taking it back.
+    """
+    nodes, shapes = scene.nodes, scene.shapes
+    pods = 0
+    for each in range(pod_sets.shape[1]):
+        pods += pod_sets[1, each]
+    if pods > 1:
+        for each in range(pod_sets.shape[1]):
+            if count_room(pod_sets[0, each], pod_sets[1, each], nodes, shapes) < pod_sets[1, each]:
+                return 0
+    placed = 0
+    for each in range(pod_sets.shape[1]):
+        shape = pod_sets[0, each]
+        for _ in range(pod_sets[1, each]):
+            node = place_one(shape, scene)
+            if node < 0:
+                for back in range(placed - 1, -1, -1):
+                    apply(out[0, back], out[1, back], out[2, back], -1, nodes, shapes)
+                return 0
+            out[0, placed] = node
+            out[1, placed] = shape
+            out[2, placed] = scene.cache.placed[0]
+            placed += 1
+    return placed
+
+
+@entry_kernel
 def release_pods(pods: Ints, nodes: NodeArrays, shapes: ShapeArrays) -> None:
     """Take back what pods were given: rows of ``pods`` are node, shape and device mask, a column a pod."""
     for pod in range(pods.shape[1]):
