@@ -100,6 +100,34 @@ def test_the_next_commands_exist(inputs: list[str], capsys: pytest.CaptureFixtur
             pass
 
 
+SWF = "".join(f"{job} {100 * job} 0 {500 + job} 2 -1 -1 2 600 -1 1 1 1 1 1 1 -1 -1\n" for job in range(1, 41))
+
+
+def test_a_replay_has_a_page_of_its_own(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.swf").write_text(SWF)
+    replay = [
+        "simulate",
+        "--fleet",
+        "uniform:nodes=2,gpus=0,cpu=4",
+        "--workload",
+        "swf:jobs.swf",
+        "--policy",
+        "best-fit",
+    ]
+    code, _, err = called([*replay, "--report", "r.html", "--plot", "p.svg"], capsys)
+    html = Path("r.html").read_text()
+    assert code == 0
+    assert err.splitlines()[-2:] == ["Report: r.html", "Chart: p.svg"]
+    assert "CPU in use" in html
+    assert "Jobs that wait" in html
+    assert "GPU used" not in html
+    assert "--arrivals replay" in html
+    root = ElementTree.fromstring(Path("p.svg").read_text())
+    assert "best-fit" in {one.text for one in root.iter("{http://www.w3.org/2000/svg}title")}
+    called([*replay, "--report", "again.html"], capsys)
+    assert Path("again.html").read_text() == html
+
+
 @pytest.mark.parametrize("factor", ["0.01", "0.3", "3"])
 def test_short_and_long_runs(inputs: list[str], factor: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*inputs, "--arrivals", f"inflate:{factor}", "--report", "r.html", "--plot", "p.svg"]

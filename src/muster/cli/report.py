@@ -141,7 +141,7 @@ def _replay_figures(one: ReplayOutcome) -> tuple[tuple[str, str], ...]:
         ("jobs", thousands(one.arrived)),
         ("rejected", thousands(one.rejected)),
         *((f"wait, {name}", figure_text(value, "s")) for name, value in waits),
-        ("GPU used", figure_text(100 * one.gpu_utilisation, "%")),
+        *((("GPU used", figure_text(100 * one.gpu_utilisation, "%")),) if one.gpus else ()),
         ("CPU used", figure_text(100 * one.cpu_utilisation, "%")),
     )
 

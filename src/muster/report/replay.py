@@ -94,8 +94,14 @@ def _waiting_chart(runs: Sequence[ReplayRun], prefix: str = "") -> Picture:
 
 
 def _curve(run: ReplayRun, points: tuple[tuple[float, float], ...]) -> Curve:
+    """Steps: what was seen holds until the next sample."""
     start = run.series[0][0] if run.series else 0.0
-    return Curve(run.policy, tuple((at - start, value) for at, value in points), policy_colour(run.policy))
+    steps: list[tuple[float, float]] = []
+    for at, value in points:
+        if steps:
+            steps.append((at - start, steps[-1][1]))
+        steps.append((at - start, value))
+    return Curve(run.policy, tuple(steps), policy_colour(run.policy))
 
 
 def _chart(title: str, y_label: str, curves: Sequence[Curve], top: float | None) -> Picture:

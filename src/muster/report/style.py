@@ -35,7 +35,8 @@ th,td{{padding:.3rem .9rem .3rem 0;text-align:left;white-space:nowrap;border-bot
 th{{font-weight:600;color:var(--muted);vertical-align:bottom}} .right{{text-align:right}} .best{{font-weight:700}}
 figure{{margin:1rem 0}} figure svg{{display:block;width:100%;height:auto;max-width:var(--wide);min-width:var(--least)}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:0 1.5rem}}
-pre{{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;
+pre{{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;white-space:pre-wrap;
+overflow-wrap:anywhere;
 font:.88rem/1.55 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}}
 code{{font:.9em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}}
 details{{border-top:1px solid var(--line);padding:.4rem 0}} summary{{cursor:pointer}}
@@ -44,7 +45,6 @@ footer{{margin-top:3rem;color:var(--muted);font-size:.9rem}}
 @media print{{:root{{{light}}} body{{max-width:none;padding:0;font-size:11pt}} figure,tr,pre{{break-inside:avoid}}
 h2{{break-after:avoid}} .scroll{{overflow:visible}} figure svg{{min-width:0}}
 .pair{{grid-template-columns:1fr 1fr}} figure:has(.pair){{break-inside:auto}} .pair>*{{break-inside:avoid}}
-pre{{white-space:pre-wrap}}
 *{{print-color-adjust:exact;-webkit-print-color-adjust:exact}}}}
 """
 

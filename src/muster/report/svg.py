@@ -18,7 +18,7 @@ from muster.report.scale import Scale, nice_ticks, number, outward, pixel, sprea
 INK, MUTED, LINE = "#1f2328", "#59636e", "#dfe3e8"
 FONT = "system-ui, 'Source Sans Pro', 'Segoe UI', Helvetica, Arial, sans-serif"
 TEXT_PX, TITLE_PX = 12, 14
-_GAP, _INDENT = 15.0, 12
+_GAP, _INDENT, _MANY = 15.0, 12, 300
 
 Points = tuple[tuple[float, float], ...]
 
@@ -244,7 +244,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _line(curve: Curve, x: Scale, y: Scale) -> str:
     points = [(x(across), y(up)) for across, up in curve.points]
     dash = ' stroke-dasharray="5 4"' if curve.dashed else ""
-    wide = 2.6 if curve.strong else 1.4 if curve.dashed else 1.8
+    wide = 2.6 if curve.strong else 1.4 if curve.dashed else 1.2 if len(points) > _MANY else 1.8
     head = f'<g class="c-{curve.colour.name}" color="{curve.colour.light}"><title>{escape(curve.name)}</title>'
     if len(points) == 1:
         return f'{head}<circle cx="{pixel(points[0][0])}" cy="{pixel(points[0][1])}" r="4" fill="currentColor"/></g>'
