@@ -187,6 +187,10 @@ def vector_kernel(function: _Function) -> _Function:
     return kernel(function, fastmath={"nnan", "nsz", "reassoc"})
 
 
+score_one: Score
+"""Stands for the policy's own function in `_score_due`; `scorer_kernel` binds it."""
+
+
 def _score_due(
     shape: int, due: Ints, count: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge, row: Floats,
     devices: npt.NDArray[np.int8],

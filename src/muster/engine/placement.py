@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from muster.engine.kernels import place
 from muster.engine.state import Allocation, FleetState
 from muster.errors import StateError
-from muster.kernels import Floats, Ints, Knowledge
+from muster.kernels import Floats, Ints, Knowledge, Scores
 from muster.model.reasons import Refusal, Verdict, reasons_of
 
 EXAMPLES = 3
@@ -32,7 +32,7 @@ class Placer:
 
     Args:
         state: the fleet; several placers may share one.
-        score: the policy's score kernel.
+        scores: the policy's score kernel; `PolicyEntry.load_score`.
         knowledge: what the policy knows; from `muster.policy`.
         selection: `place.FIRST` or `place.RANDOM`.
         seed: for random selection.
@@ -41,7 +41,7 @@ class Placer:
     def __init__(
         self,
         state: FleetState,
-        score: Callable[..., float],
+        scores: Scores,
         knowledge: Knowledge | None = None,
         selection: int = place.FIRST,
         seed: int = 0,
@@ -49,19 +49,19 @@ class Placer:
         self.state = state
         self.knowledge = knowledge or empty_knowledge()
         self.selection = selection
-        self._score = score
+        self._scores = scores
         self._cache = new_cache(0, len(state.node_list), seed)
         self._out = np.zeros((2, 64), np.int64)
 
     def __getstate__(self) -> dict[str, object]:
         """Compiled functions can be neither pickled nor copied: the policy's is kept by its name."""
-        function = getattr(self._score, "_pyfunc", self._score)
-        return {**self.__dict__, "_score": (function.__module__, function.__name__)}
+        function = getattr(self._scores, "_pyfunc", self._scores)
+        return {**self.__dict__, "_scores": (function.__module__, function.__name__)}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        module, name = kept["_score"]
+        module, name = kept["_scores"]
         self.__dict__.update(kept)
-        self._score = getattr(importlib.import_module(module), name)
+        self._scores = getattr(importlib.import_module(module), name)
 
     def place(self, shape: int) -> Allocation | None:
         """Place one pod; None if no node takes it."""
@@ -130,10 +130,15 @@ class Placer:
             refusals.append(Refusal(reasons_of(mask), count, names))
         return Verdict(len(state.node_names), feasible, tuple(refusals))
 
+    def scores(self, shape: int) -> Floats:
+        """The score of the shape on each node, -inf where the node refuses it; a copy."""
+        place.refresh(shape, self._scene())
+        return self._cache.scores[shape].copy()
+
     def _scene(self) -> place.Scene:
         state = self.state
         return place.Scene(
-            self._score, self.selection, state.nodes, state.shapes, self.knowledge, self._cache_for_all()
+            self._scores, self.selection, state.nodes, state.shapes, self.knowledge, self._cache_for_all()
         )
 
     def _cache_for_all(self) -> place.ScoreCache:

@@ -64,7 +64,7 @@ def cutting_stock_duals(sizes: Ints, demand: Floats) -> Floats:
 def hole_table(gpus: Ints, milli: Ints, share: Floats, draws: int = 8, most: int = 60) -> Floats:
     """Worth (0..1) of r free milli of a GPU, r = 0..1000, by the cutting-stock prices of the mix's fractions."""
     fraction = (gpus == 1) & (milli < 1000)
-    if not fraction.any():
+    if not share[fraction].any():
         table = np.zeros(1001)
         table[1000] = 1.0
         return table

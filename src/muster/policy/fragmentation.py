@@ -12,9 +12,11 @@ memory, the most frequent first, until 95 % of the pods are covered; memory is n
 
 from __future__ import annotations
 
+# Numpy's stubs do not tell an element from an array where the number of axes is not known.
+# pyright: reportArgumentType=false
 from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, entry_kernel, kernel
 from muster.model.workload import PodShape, ShapeMix
-from muster.policy.gpus import free_milli
+from muster.policy.gpus import fitting_and_spoiled, free_milli
 
 NO_GPU_ASKED, WRONG_MODEL, LACK_OF_GPU, WRONG_SHAPE, LACK_OF_CPU, LACK_OF_MEMORY, LEFTOVER = range(7)
 CAUSES = ("no_gpu_asked", "wrong_model", "lack_of_gpu", "wrong_shape", "lack_of_cpu", "lack_of_memory", "leftover")
@@ -81,17 +83,10 @@ def fragment_milli(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge:
             no_access += share * total
             continue
         milli = shapes.gpu_milli[shape]
-        fitting = 0
-        small = 0
-        for device in range(nodes.gpu_free.shape[1]):
-            left = nodes.gpu_free[node, device]
-            if left >= milli:
-                fitting += 1
-            else:
-                small += left
+        fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
         if fitting >= wanted:
             if cpu_fits:
-                satisfied += share * small
+                satisfied += share * spoiled
             else:
                 lack_cpu += share * total
         elif cpu_fits:
@@ -122,14 +117,7 @@ def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge
             out[WRONG_MODEL] += share * total
             continue
         milli = shapes.gpu_milli[shape]
-        fitting = 0
-        small = 0
-        for device in range(nodes.gpu_free.shape[1]):
-            left = nodes.gpu_free[node, device]
-            if left >= milli:
-                fitting += 1
-            else:
-                small += left
+        fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
         if fitting < wanted:
             out[LACK_OF_GPU if total < wanted * milli else WRONG_SHAPE] += share * total
         elif nodes.cpu_free[node] < shapes.cpu[shape]:
@@ -137,4 +125,4 @@ def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge
         elif nodes.memory_free[node] < shapes.memory[shape]:
             out[LACK_OF_MEMORY] += share * total
         else:
-            out[LEFTOVER] += share * small
+            out[LEFTOVER] += share * spoiled

@@ -37,6 +37,20 @@ def idle_gpus(node: int, nodes: NodeArrays) -> int:
 
 
 @kernel
+def fitting_and_spoiled(node: int, milli: int, nodes: NodeArrays) -> tuple[int, int]:
+    """How many devices have ``milli`` free, and what is free on those that have less."""
+    fitting = 0
+    spoiled = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        left = nodes.gpu_free[node, device]
+        if left >= milli:
+            fitting += 1
+        else:
+            spoiled += left
+    return fitting, spoiled
+
+
+@kernel
 def tightest_device(node: int, milli: int, nodes: NodeArrays) -> int:
     """The device with the least room that still has ``milli`` free; the lowest index of equals; -1 for none."""
     best = -1

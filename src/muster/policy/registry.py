@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from muster.errors import InputError
+
+if TYPE_CHECKING:
+    from muster.kernels import Scores
 
 SELECT_FIRST, SELECT_RANDOM = 0, 1
 
@@ -32,7 +35,7 @@ class PolicyEntry(Struct, frozen=True):
     selection: int = SELECT_FIRST
     needs_tuning: bool = False
 
-    def load_score(self) -> Callable[..., float]:
+    def load_score(self) -> Scores:
         """The policy's compiled score function (compiles or loads it on the first call)."""
         return importlib.import_module(self.module).score
 

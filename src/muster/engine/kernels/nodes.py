@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
-from muster.policy.gpus import gpu_class
+from muster.policy.gpus import fitting_and_spoiled, free_milli, gpu_class
 
 # The same bits as in muster.model.reasons.Reason; tests/engine/test_reasons.py holds them together.
 GPU_COUNT = 1 << 4
@@ -31,15 +31,9 @@ def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> in
             mask |= GPU_COUNT
         else:
             milli = shapes.gpu_milli[shape]
-            fitting = 0
-            free = 0
-            for device in range(nodes.gpu_free.shape[1]):
-                left = nodes.gpu_free[node, device]
-                free += left
-                if left >= milli:
-                    fitting += 1
+            fitting, _ = fitting_and_spoiled(node, milli, nodes)
             if fitting < wanted:
-                mask |= GPU_SHAPE if free >= wanted * milli else GPU_FREE
+                mask |= GPU_SHAPE if free_milli(node, nodes) >= wanted * milli else GPU_FREE
     return mask
 
 

@@ -204,7 +204,7 @@ def select_devices(node: int, shape: int, scene: Scene) -> int:
     if wanted > 1 or milli == 1000:
         return lowest_fitting(node, wanted, milli, nodes)
     if scene.selection != RANDOM:
-        return 1 << cache.devices[shape, node]
+        return 1 << int(cache.devices[shape, node])
     fitting = 0
     for device in range(nodes.gpu_free.shape[1]):
         if nodes.gpu_free[node, device] >= milli:
