@@ -148,7 +148,7 @@ def main() -> None:
         if done.returncode:
             sys.exit(f"{PEER} cannot be installed here, so nothing is compared:\n{done.stderr[-2000:]}")
         compare("hpc2n", python, data / "hpc2n.swf", 3500, 120, 2, folder)
-        compare("RICC-begin", python, data / "RICC-2010-2.swf.gz", 4000, 1024, 8, folder)
+        compare("RICC-begin", python, data / "RICC-2010-2.swf.gz", 8000, 1024, 8, folder)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from muster.cli.main import run
 from muster.cli.replay import default_arrivals
 from muster.errors import InputError
+from muster.sim.replay_runs import PARTS, ReplayTask, replay_one, replay_tasks
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n" + "".join(
     f"2017-10-03 00:{minute:02d}:00,{600 + 7 * minute},{gpus},0,vc{minute % 2}\n"
@@ -115,3 +117,20 @@ def test_each_mistake_is_one_line(
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_progress_is_told_and_changes_nothing(folder: Path) -> None:
+    task = ReplayTask("uniform:nodes=4,gpus=0,cpu=8", "swf:jobs.swf", "best-fit", 1)
+    told: list[None] = []
+    one, other = replay_one(task), replay_one(task, lambda: told.append(None))
+    assert len(told) == PARTS
+    assert msgspec.structs.replace(one, wall_s=0) == msgspec.structs.replace(other, wall_s=0)
+    (again,) = replay_tasks([task], 1)
+    assert again.arrived == one.arrived
+
+
+def test_skipped_rows_are_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "jobs.swf").write_text(SWF + "99 5 -1 0 1 -1 -1 1 999 -1 1 1 1 -1 1 -1 -1 -1\n")
+    code, _, err = called([*CPU_RUN, "-o", "json"], capsys)
+    assert code == 0
+    assert "jobs: 1 rows skipped" in err

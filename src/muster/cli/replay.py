@@ -45,21 +45,17 @@ def replay_all(
     before_printing: Callable[[list[ReplayOutcome]], None] | None = None,
 ) -> None:
     """Replay each workload under each policy and seed, and print the figures; reports are written just before."""
-    from muster.sim.replay_runs import replay_tasks
+    from muster.sim.replay_runs import PARTS, replay_tasks
 
     if resume:
         raise InputError("is for sweeps with --arrivals inflate:F", field="--resume", hint="replays keep nothing")
     prepare(tasks, jobs)
     outcomes: list[ReplayOutcome] = []
-    bar: Any = None
-    if len(tasks) > 1 and sys.stderr.isatty():
-        bar = click.progressbar(length=len(tasks), label="replays", file=sys.stderr)
-    for outcome in replay_tasks(tasks, jobs):
-        outcomes.append(outcome)
-        if bar is not None:
-            bar.update(1)
-    if bar is not None:
-        bar.render_finish()
+    if sys.stderr.isatty():
+        with click.progressbar(length=PARTS * len(tasks), label="replay", file=sys.stderr) as bar:
+            outcomes.extend(replay_tasks(tasks, jobs, lambda: bar.update(1)))
+    else:
+        outcomes.extend(replay_tasks(tasks, jobs))
     if before_printing is not None:
         before_printing(outcomes)
     print_outcomes(outcomes, output, timings=timings)
@@ -100,8 +96,9 @@ def as_record(outcome: ReplayOutcome, *, timings: bool) -> dict[str, Any]:
 
 
 def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool) -> None:
-    """Print replays in the asked format; what was rejected, and why, is also said for people."""
+    """Print replays in the asked format; what was skipped or rejected, and why, is also said."""
     records = [as_record(outcome, timings=timings) for outcome in outcomes]
+    _tell_what_did_not_run(outcomes)
     if output in ("json", "yaml"):
         emit_document({"schema": SCHEMA, "runs": records}, output)
         return
@@ -138,17 +135,17 @@ def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool)
     if output == "csv":
         columns.extend(Column(reason, reason) for reason in reasons)
     emit(records, columns, output=output, schema=SCHEMA, list_key="runs")
-    if output != "csv":
-        _tell_rejections(outcomes)
 
 
-def _tell_rejections(outcomes: list[ReplayOutcome]) -> None:
-    """Why jobs can never start: once for each workload, for it does not depend on the policy."""
+def _tell_what_did_not_run(outcomes: list[ReplayOutcome]) -> None:
+    """What was skipped, and why jobs can never start: once for each workload, for it does not depend on the policy."""
     told: set[str] = set()
     for outcome in outcomes:
         if outcome.workload in told:
             continue
         told.add(outcome.workload)
+        if outcome.skipped:
+            say(f"{outcome.workload}: {outcome.skipped:,} rows skipped; `muster trace info` tells why.")
         for each in outcome.rejections:
             jobs = "1 job" if each.jobs == 1 else f"{each.jobs:,} jobs"
             say(f"{outcome.workload}: {jobs} can never start ({each.reason}); {each.example} {each.text}.")

@@ -19,6 +19,9 @@ from muster.sim.inflate import typical_knowledge
 from muster.sim.replay import Rejection, Replay
 from muster.traces import Trace, read_fleet, read_workload
 
+PARTS = 100
+"""In how many parts the progress of a replay is told."""
+
 
 class ReplayTask(Struct, frozen=True):
     """One replay, by the specs that its process reads."""
@@ -40,6 +43,7 @@ class ReplayOutcome(Struct, frozen=True):
         wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s: of jobs that started, from submission to start.
         slowdown_mean: mean bounded slowdown (`muster.sim.replay.ReplayResult`).
         gpu_utilisation, cpu_utilisation: shares from 0 to 1.
+        skipped: rows that the reader left out.
         series: what was in use and who waited over time (`muster.sim.replay.ReplayResult`), for reports.
     """
 
@@ -64,6 +68,7 @@ class ReplayOutcome(Struct, frozen=True):
     gpu_utilisation: float
     cpu_utilisation: float
     wall_s: float
+    skipped: int = 0
     series: tuple[tuple[float, int, int, int], ...] = ()
 
 
@@ -108,14 +113,17 @@ def fit_for(fleet: Fleet, workloads: Sequence[Workload], say: Callable[[str], No
     return tuned(fleet, ShapeMix.of(workloads), say=say).generations > 0
 
 
-def replay_one(task: ReplayTask) -> ReplayOutcome:
-    """Run one task. Raises `InputError` as the readers do."""
+def replay_one(task: ReplayTask, progress: Callable[[], None] | None = None) -> ReplayOutcome:
+    """Run one task; ``progress`` is called PARTS times on the way. Raises `InputError` as the readers do."""
     fleet, trace = read_inputs(task.fleet, task.workload)
     policy = find_policy(task.policy)
     policy.load_score()
     started = time.perf_counter()
     maker = PlacerMaker(policy, fleet, trace.workloads, task.seed)
-    result = Replay(fleet, trace.workloads, maker).run()
+    replay = Replay(fleet, trace.workloads, maker)
+    if progress is not None:
+        _run_in_parts(replay, progress)
+    result = replay.run()
     return ReplayOutcome(
         workload=trace.name,
         policy=task.policy,
@@ -138,21 +146,46 @@ def replay_one(task: ReplayTask) -> ReplayOutcome:
         gpu_utilisation=result.gpu_utilisation,
         cpu_utilisation=result.cpu_utilisation,
         wall_s=time.perf_counter() - started,
+        skipped=len(trace.skipped),
         series=result.series,
     )
 
 
-def replay_tasks(tasks: Sequence[ReplayTask], jobs: int) -> Iterator[ReplayOutcome]:
-    """Run all tasks in ``jobs`` processes and give their outcomes in the order of ``tasks``, as they get ready."""
+def _run_in_parts(replay: Replay, progress: Callable[[], None]) -> None:
+    """Run up to the last submission, in parts with as many submissions each; running in parts changes nothing."""
+    submitted = sorted(job.submitted_s for job in replay.workloads)
+    for part in range(1, PARTS + 1):
+        done = len(submitted) * part // PARTS
+        if done:
+            replay.events.run(submitted[done - 1])
+        progress()
+
+
+def replay_tasks(
+    tasks: Sequence[ReplayTask], jobs: int, progress: Callable[[], None] | None = None
+) -> Iterator[ReplayOutcome]:
+    """Run all tasks in ``jobs`` processes and give their outcomes in the order of ``tasks``, as they get ready.
+
+    ``progress`` is called PARTS times a task, in this process (at once for a task that ran in another).
+    """
     if jobs == 1 or len(tasks) < 2:
-        for task in tasks:
-            yield replay_one(task)
+        try:
+            for task in tasks:
+                yield replay_one(task, progress)
+        finally:
+            # files may be others the next time
+            _fleet.cache_clear()
+            _trace.cache_clear()
         return
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn"))
     try:
         futures = [pool.submit(replay_one, task) for task in tasks]
         for future in futures:
-            yield future.result()
+            outcome = future.result()
+            if progress is not None:
+                for _ in range(PARTS):
+                    progress()
+            yield outcome
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
