@@ -34,12 +34,12 @@ PUBLISHED = "workload,sc_policy,tune,seed,total_gpus,0,50,100,130\n" + "".join(
 
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "twelve.csv").write_text(NODES)
     (tmp_path / "pods_x.csv").write_text(PODS)
     (tmp_path / "published.csv").write_text(PUBLISHED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    return ["simulate", "--fleet", "openb:nodes.csv", "--workload", "openb:pods_x.csv"]
+    return ["simulate", "--fleet", "openb:twelve.csv", "--workload", "openb:pods_x.csv"]
 
 
 def called(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -56,8 +56,9 @@ def test_report_and_chart_are_written(inputs: list[str], capsys: pytest.CaptureF
     assert code == 0
     assert "random" in out
     assert err.splitlines()[-2:] == ["Report: r.html", "Chart: p.svg"]
-    assert "muster simulate --fleet openb:nodes.csv --workload openb:pods_x.csv" in html
-    assert "fgd, published 91.0" in html
+    assert "muster simulate --fleet openb:twelve.csv --workload openb:pods_x.csv" in html
+    assert "(published 91.0)" in html
+    assert "dashed: published" in html
     assert "the mean of 2 runs in published.csv" in html
     assert "12 nodes, 40 GPUs (32 G2, 8 T4)" in html
     assert html.count("The fleet at the end under") >= 2

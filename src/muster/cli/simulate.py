@@ -229,13 +229,15 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
     columns = [
         Column("workload", "workload"),
         Column("policy", "policy"),
-        Column("runs", "runs", right=True),
+        Column("runs", "runs", right=True, wide=True),
         *(Column(mark, f"{mark} %", right=True, show=_percent) for mark in marks),
         Column("unallocated", "idle GPUs", right=True, show=thousands),
         Column("rejected_percent", "refused %", right=True, show=_percent),
         Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
     ]
-    title = "GPUs allocated, in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived (mean)"
+    runs = len(next(iter(groups.values())))
+    mean = f" (mean of {runs} runs)" if runs > 1 else ""
+    title = f"GPUs allocated, in % of the fleet, when pods asking for 90 % ... of it have arrived{mean}"
     emit(rows, columns, output=output, schema=SCHEMA, list_key="runs", title=title)
     say("Next: -o json for every run; --policy and --seeds 42..51 to compare; docs/reference/policies.md.")
 

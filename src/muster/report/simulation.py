@@ -90,11 +90,12 @@ def allocation_chart(
     """Allocation against arrivals, from where policies begin to differ; a band goes from the least seed to the most."""
     curves = [_published_curve(one) for one in published if one.workload == workload]
     best = max(groups, key=lambda group: _last(group))
-    curves += [_curve(group, strong=group is best and len(groups) > 1) for group in groups]
+    known = {one.policy: one.points[-1][1] for one in published if one.workload == workload and one.points}
+    curves += [_curve(group, known.get(group.policy), strong=group is best and len(groups) > 1) for group in groups]
     x_range, y_range = _window(curves)
     title = f"Workload {workload}: GPUs allocated as pods arrive" if named else "GPUs allocated as pods arrive"
     return line_chart(
-        title, curves, x_label=X_LABEL, y_label=Y_LABEL,
+        title, curves, x_label=X_LABEL, y_label=f"{Y_LABEL} (dashed: published)" if known else Y_LABEL,
         x_range=x_range, y_range=y_range, diagonal="all that arrived is placed",
     )  # fmt: skip
 
@@ -141,7 +142,7 @@ def _last(group: Group) -> float:
     return sum(ends) / len(ends) if ends else 0.0
 
 
-def _curve(group: Group, *, strong: bool) -> Curve:
+def _curve(group: Group, published: float | None, *, strong: bool) -> Curve:
     """The mean over the seeds; where a seed has no arrival in a percent, between its neighbours."""
     details = _details(group)
     if not details:
@@ -151,11 +152,12 @@ def _curve(group: Group, *, strong: bool) -> Curve:
     means, low, high = table.mean(axis=0).tolist(), table.min(axis=0).tolist(), table.max(axis=0).tolist()
     band = tuple(zip(map(float, marks), low, high, strict=True)) if len(details) > 1 else ()
     points = tuple(zip(map(float, marks), means, strict=True))
-    return Curve(group.policy, points, policy_colour(group.policy), band, strong=strong)
+    label = None if published is None else f"{group.policy} {means[-1]:.1f} (published {published:.1f})"
+    return Curve(group.policy, points, policy_colour(group.policy), band, strong=strong, label=label)
 
 
 def _published_curve(one: Published) -> Curve:
-    return Curve(f"{one.policy}, published", one.points, policy_colour(one.policy), dashed=True)
+    return Curve(f"{one.policy}, published", one.points, policy_colour(one.policy), dashed=True, label="")
 
 
 def _window(curves: Sequence[Curve]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
@@ -194,7 +196,7 @@ def _idle(group: Group, mark: str) -> float:
 def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
     members = [group for several in groups.values() for group in several]
     marks = [mark for mark in TABLE_MARKS if any(group.allocated(mark) is not None for group in members)]
-    headings = ["workload", "policy", "runs", *(f"at {mark} %" for mark in marks), "refused"]
+    headings = ["workload", "policy", "runs", *(f"at {mark} %" for mark in marks), "idle GPUs", "refused"]
     rows: list[tuple[str | Cell, ...]] = []
     for several in groups.values():
         shown = {mark: [f"{group.allocated(mark) or 0.0:.2f}" for group in several] for mark in marks}
@@ -205,6 +207,7 @@ def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
                 text = "" if value is None else f"{value:.2f}"
                 stands_out = text == max(shown[mark], key=float) and len(set(shown[mark])) > 1
                 row.append(Cell(text) if stands_out else text)
+            row.append(f"{_idle(group, '100' if '100' in marks else marks[-1]):,.0f}" if marks else "")
             refused = sum(one.run.rejected / max(1, one.run.arrived) for one in group.outcomes) / len(group.outcomes)
             row.append(f"{100 * refused:.2f} %")
             if timings:
@@ -212,7 +215,7 @@ def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
                 row.append(f"{sum(speeds) / len(speeds):,.0f}" if speeds else "")
             rows.append(tuple(row))
     caption = (
-        "GPUs allocated in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived; mean over seeds."
+        "GPUs allocated in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived; idle GPUs at 100 %."
     )
     return Table(tuple([*headings, "pods/s"] if timings else headings), tuple(rows), 2, caption)
 

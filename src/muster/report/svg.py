@@ -33,6 +33,7 @@ class Curve(Struct, frozen=True):
         band: ``(x, lowest, highest)`` over the seeds; empty: none.
         dashed: for results of others.
         strong: a thicker line.
+        label: what stands at its end instead of the name and the last y; empty: nothing.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Curve(Struct, frozen=True):
     band: tuple[tuple[float, float, float], ...] = ()
     dashed: bool = False
     strong: bool = False
+    label: str | None = None
 
 
 class Area(Struct, frozen=True):
@@ -190,7 +192,7 @@ def zlib_name(text: str) -> str:
 def _finite(curve: Curve) -> Curve:
     points = tuple(point for point in curve.points if math.isfinite(point[0]) and math.isfinite(point[1]))
     band = tuple(row for row in curve.band if all(math.isfinite(value) for value in row))
-    return Curve(curve.name, points, curve.colour, band, curve.dashed, curve.strong)
+    return Curve(curve.name, points, curve.colour, band, curve.dashed, curve.strong, curve.label)
 
 
 def _extent(values: Iterable[float]) -> tuple[float, float]:
@@ -264,11 +266,15 @@ def _band(curve: Curve, x: Scale, y: Scale) -> str:
 
 
 def _end_label(curve: Curve, value: bool) -> str:
+    if curve.label is not None:
+        return curve.label
     return f"{curve.name} {curve.points[-1][1]:.1f}" if value else curve.name
 
 
 def _end_labels(curves: Sequence[Curve], x: Scale, y: Scale, values: bool) -> str:
-    named = sorted((curve for curve in curves if curve.points), key=lambda curve: -curve.points[-1][1])
+    named = sorted(
+        (curve for curve in curves if curve.points and curve.label != ""), key=lambda curve: -curve.points[-1][1]
+    )
     ends = [min(y.start, max(y.end, y(curve.points[-1][1]))) for curve in named]
     placed = spread(ends, _GAP, y.end - 4, y.start)
     parts: list[str] = []
