@@ -54,6 +54,7 @@ class Node(Struct, frozen=True):
             empty where the fleet has none. The last level is not the node itself unless the topology says so.
         schedulable: False when cordoned, drained or not ready.
         reason: why not, in the source's words.
+        purchase: how it is paid: ``reserved``, ``on-demand`` or ``spot``; empty where nobody said.
     """
 
     name: str
@@ -65,6 +66,16 @@ class Node(Struct, frozen=True):
     topology: tuple[str, ...] = ()
     schedulable: bool = True
     reason: str = ""
+    purchase: str = ""
+
+    @property
+    def flavor(self) -> str:
+        """GPU model and purchase option, such as ``H100/reserved``; only the model where no option is known.
+
+        Nodes without GPUs are of flavor ``cpu``. A node of several models is of the flavor of all, joined by ``+``.
+        """
+        models = "+".join(self.gpu_models) or "cpu"
+        return f"{models}/{self.purchase}" if self.purchase else models
 
     @property
     def gpu_models(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from muster.model.reasons import Verdict
+from muster.model.reasons import Reason, Verdict
 from muster.model.workload import PodShape
 
 
@@ -17,37 +17,67 @@ class PodPlacement(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True, tag="place"):
-    """Start a workload: one placement a pod, in the order of its pod sets."""
+    """Start a workload: one placement a pod, in the order of its pod sets.
+
+    ``borrowed_milli`` is how much of it is above its queue's nominal quota; ``backfilled`` says that others are ahead
+    of it and wait for a reserved start.
+    """
 
     workload: str
     pods: tuple[PodPlacement, ...]
+    flavor: str = ""
+    borrowed_milli: int = 0
+    backfilled: bool = False
 
 
 class Wait(Struct, frozen=True, tag="wait"):
-    """Leave a workload waiting, with the verdict over all nodes for the first shape that did not fit."""
+    """Leave a workload waiting: the dominant reason, its numbers, and the verdict where nodes were looked at.
+
+    ``numbers`` are pairs such as ``("nominal_milli", 512000)``; their names are the reason's parameters.
+    """
 
     workload: str
-    shape: PodShape
-    verdict: Verdict
+    reason: Reason
+    numbers: tuple[tuple[str, int | float | str], ...] = ()
+    shape: PodShape | None = None
+    verdict: Verdict | None = None
 
 
 class Evict(Struct, frozen=True, tag="evict"):
-    """Stop a running workload; it goes back to its queue."""
+    """Stop a running workload, which goes back to its queue: for whom, why, and the GPU-seconds that it loses."""
 
     workload: str
-    lost_gpu_s: float = 0.0
+    for_workload: str = ""
     why: str = ""
+    lost_gpu_s: float = 0.0
 
 
 class Reserve(Struct, frozen=True, tag="reserve"):
-    """Keep nodes for a workload from a time on."""
+    """Keep nodes for a workload, which starts at ``start_s`` if running work ends when it should."""
 
     workload: str
     start_s: float
     nodes: tuple[str, ...] = ()
 
 
-Decision = Place | Wait | Evict | Reserve
+class Migrate(Struct, frozen=True, tag="migrate"):
+    """Move a running workload to new places; ``cost_gpu_s`` is the work lost and the restart."""
+
+    workload: str
+    pods: tuple[PodPlacement, ...]
+    why: str = ""
+    cost_gpu_s: float = 0.0
+
+
+class Resize(Struct, frozen=True, tag="resize"):
+    """Give an elastic workload these pods instead of those that it has."""
+
+    workload: str
+    pods: tuple[PodPlacement, ...]
+    why: str = ""
+
+
+Decision = Place | Wait | Evict | Reserve | Migrate | Resize
 
 
 class Plan(Struct, frozen=True):

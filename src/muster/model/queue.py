@@ -22,9 +22,18 @@ class Quota(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """A node of the queue tree; ``parent`` is empty at the root."""
+    """A node of the queue tree; ``parent`` is empty at the root.
+
+    Attributes:
+        weight: share among its siblings.
+        quotas: one a flavor; a queue without any is limited by its ancestors only.
+        min_runtime_s: work of this queue is not stopped for others before it has run so long.
+        max_running_milli: most GPU that each user of the queue may hold at a time.
+    """
 
     name: str
     parent: str = ""
-    weight: int = 1
+    weight: float = 1.0
     quotas: tuple[Quota, ...] = ()
+    min_runtime_s: float = 0.0
+    max_running_milli: int | None = None

@@ -23,19 +23,34 @@ class Tier(IntEnum):
 
 
 class Reason(Enum):
-    """One cause. ``bit`` is its place in a node's refusal mask, ``text`` its wording for one node."""
+    """One cause: ``bit`` is its place in a mask, ``text`` its wording.
+
+    Those below WORKLOAD_BIT are why a node refuses a pod, the others why a whole workload waits.
+    """
 
     UNSCHEDULABLE = (0, Tier.MISCONFIGURED, "node is cordoned, drained or not ready")
     SELECTOR = (1, Tier.MISCONFIGURED, "node lacks a label of the node selector")
     TAINT = (2, Tier.MISCONFIGURED, "node has a taint that the pod does not tolerate")
+    UNKNOWN_QUEUE = (17, Tier.MISCONFIGURED, "its queue does not exist")
+    NO_FLAVOR = (18, Tier.MISCONFIGURED, "no flavor that it may use has a quota in its queue")
     GPU_MODEL = (3, Tier.IMPOSSIBLE, "GPU model is not one that the pod allows")
     GPU_COUNT = (4, Tier.IMPOSSIBLE, "node has fewer healthy GPUs than the pod asks for")
     CPU_TOTAL = (5, Tier.IMPOSSIBLE, "node has less CPU in all than the pod asks for")
     MEMORY_TOTAL = (6, Tier.IMPOSSIBLE, "node has less memory in all than the pod asks for")
+    NEVER_FITS = (16, Tier.IMPOSSIBLE, "it does not fit even on the empty fleet")
+    OVER_LIMIT = (19, Tier.OVER_LIMIT, "its user or queue holds as much as it may")
+    OVER_QUOTA = (20, Tier.OVER_LIMIT, "it is larger than all that its queue could ever borrow")
+    QUOTA = (21, Tier.WAITING_FOR_QUOTA, "its queue's quota is used and no more can be borrowed now")
     GPU_FREE = (7, Tier.WAITING_FOR_CAPACITY, "too little GPU is free")
     GPU_SHAPE = (8, Tier.WAITING_FOR_CAPACITY, "enough GPU is free in all, but not on single devices")
     CPU_FREE = (9, Tier.WAITING_FOR_CAPACITY, "too little CPU is free")
     MEMORY_FREE = (10, Tier.WAITING_FOR_CAPACITY, "too little memory is free")
+    CAPACITY = (22, Tier.WAITING_FOR_CAPACITY, "its pods do not all fit at once")
+    ONE_DOMAIN = (23, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not in one domain of the level that it requires")
+    RESERVED = (24, Tier.WAITING_FOR_CAPACITY, "it would delay work that is ahead of it and has a reserved start")
+    EVICTING = (25, Tier.WAITING_FOR_PREEMPTION, "work that was stopped for it has not ended yet")
+    DEPENDENCY = (26, Tier.GATED, "it depends on work that has not finished")
+    HELD = (27, Tier.GATED, "it is held until a time that has not come")
 
     def __init__(self, bit: int, tier: Tier, text: str) -> None:
         self.bit = bit
@@ -51,6 +66,10 @@ class Reason(Enum):
 def reasons_of(mask: int) -> tuple[Reason, ...]:
     """The reasons in a refusal mask, in the order of their tiers."""
     return tuple(reason for reason in Reason if mask & reason.mask)
+
+
+WORKLOAD_BIT = 16
+"""Reasons from this bit on are a whole workload's, not a node's."""
 
 
 class Refusal(Struct, frozen=True):

@@ -22,17 +22,52 @@ _MAGIC = b"MUSTERSNAP"
 
 
 class Running(Struct, frozen=True):
-    """A workload that runs: since when, and where its pods are, in the order of its pod sets."""
+    """A workload that runs: since when, and where its pods are, in the order of its pod sets.
+
+    ``checkpointed_s`` is when its work was last saved; None: never, or it does not save.
+    """
 
     workload: Workload
     started_s: float
     pods: tuple[PodPlacement, ...]
+    checkpointed_s: float | None = None
+
+    def lost_s(self, now_s: float) -> float:
+        """Seconds of work that stopping it now would lose, with those that its restart takes."""
+        saved = self.started_s if self.checkpointed_s is None else max(self.checkpointed_s, self.started_s)
+        restart = self.workload.checkpointing.restart_s if self.workload.checkpointing else 0.0
+        return max(0.0, now_s - saved) + restart
+
+
+class AdvanceReservation(Struct, frozen=True):
+    """Nodes kept for some work, or for none (maintenance), from ``start_s`` to ``end_s``.
+
+    ``queues`` and ``workloads`` may use them in that time; both empty: nobody.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    nodes: tuple[str, ...]
+    queues: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+
+
+class Usage(Struct, frozen=True):
+    """What a queue or user has used up to the snapshot, decayed: in GPU-seconds (of whole GPUs)."""
+
+    queue: str
+    user: str
+    gpu_s: float
 
 
 class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
     Attributes:
+        reservations: advance reservations.
+        usage: decayed use of the past, for fair share.
+        finished: workloads that have ended well and that pending ones depend on.
         taken_s: the instant, in seconds since the source's epoch.
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
     """
@@ -41,6 +76,9 @@ class Snapshot(Struct, frozen=True):
     queues: tuple[Queue, ...] = ()
     pending: tuple[Workload, ...] = ()
     running: tuple[Running, ...] = ()
+    reservations: tuple[AdvanceReservation, ...] = ()
+    usage: tuple[Usage, ...] = ()
+    finished: tuple[str, ...] = ()
     taken_s: float = 0.0
     source: str = ""
 
@@ -132,6 +170,8 @@ def _plain(snapshot: Snapshot) -> dict[str, Any]:
         node["labels"] = dict(cast("list[tuple[str, str]]", node["labels"]))
     plain["queues"] = _by_name(plain["queues"])
     plain["pending"] = _by_name(plain["pending"])
+    plain["reservations"] = _by_name(plain["reservations"])
+    plain["usage"] = {f"{use['queue']}/{use['user']}": use for use in plain["usage"]}
     plain["running"] = {run["workload"]["name"]: run for run in plain["running"]}
     return plain
 

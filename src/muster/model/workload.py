@@ -80,6 +80,30 @@ def checked_shape(shape: PodShape, *, file: str | None = None, line: int | None 
     return shape
 
 
+class TopologyRequest(Struct, frozen=True):
+    """Where the pods of a workload must or should stand; levels are names of the fleet's topology.
+
+    Attributes:
+        required: all pods (or each segment) stand in one domain of this level; empty is anywhere.
+        preferred: in one domain of this level if possible, else in as few as possible.
+        segment: pods a segment; with it, each run of so many pods in order stays in one ``required`` domain, and
+            segments may stand in different ones. 0: the whole workload is one segment.
+        spread: a level of failure domains over which the pods are dealt out evenly.
+    """
+
+    required: str = ""
+    preferred: str = ""
+    segment: int = 0
+    spread: str = ""
+
+
+class Checkpointing(Struct, frozen=True):
+    """How a workload saves its work: every ``interval_s``; a restart takes ``restart_s`` before work goes on."""
+
+    interval_s: float
+    restart_s: float = 0.0
+
+
 class PodSet(Struct, frozen=True):
     """``count`` pods of one shape and role; at least ``min_count`` of them must run together."""
 
@@ -108,6 +132,14 @@ class Workload(Struct, frozen=True):
         recorded_wait_s: how long it waited where it was recorded.
         queue, user, namespace, priority: whose it is.
         quality: the source's quality-of-service class, such as ``LS``, ``BE`` or ``spot``.
+        flavors: the flavors that it may use, tried in this order; empty is any.
+        topology: where its pods must or should stand.
+        checkpointing: None where it saves nothing: if it is stopped, all its work is lost.
+        preemptible: False protects it from being stopped for others.
+        depends_on: workloads that must have finished first.
+        start_deadline_s: if it has not started by then, it is given up.
+        not_before_s: it is held until then (a hold, or back-off after a failure).
+        attempts: how often it was started before.
     """
 
     name: str
@@ -121,6 +153,14 @@ class Workload(Struct, frozen=True):
     namespace: str = ""
     priority: int = 0
     quality: str = ""
+    flavors: tuple[str, ...] = ()
+    topology: TopologyRequest | None = None
+    checkpointing: Checkpointing | None = None
+    preemptible: bool = True
+    depends_on: tuple[str, ...] = ()
+    start_deadline_s: float | None = None
+    not_before_s: float = 0.0
+    attempts: int = 0
 
     @property
     def pods(self) -> int:
