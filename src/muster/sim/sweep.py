@@ -102,8 +102,13 @@ def sweep(
 
 def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Iterator[tuple[int, Outcome]]:
     if jobs == 1 or len(left) < 2:
-        for index in left:
-            yield index, perform(tasks[index])
+        try:
+            for index in left:
+                yield index, perform(tasks[index])
+        finally:
+            # what was read is kept for this sweep only: files may be others the next time
+            _fleet.cache_clear()
+            _trace.cache_clear()
         return
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
