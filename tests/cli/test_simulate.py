@@ -85,7 +85,7 @@ def test_same_input_same_bytes_in_one_process_or_several(inputs: list[str], caps
 
 
 def test_table_names_its_columns(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = called(inputs, capsys)
+    code, out, err = called([*inputs, "--policy", "best-fit"], capsys)
     assert code == 0
     assert "best-fit" in out
     assert "100 %" in out

@@ -67,14 +67,19 @@ def prepare(tasks: list[ReplayTask], jobs: int) -> None:
     What must be fitted is fitted here, once.
     """
     from muster.policy.registry import find_policy
+    from muster.sim.inputs import forget_inputs
     from muster.sim.replay_runs import fit_for, read_inputs
 
+    forget_inputs()
     tuned = any(find_policy(task.policy).needs_tuning for task in tasks)
     specs = list(dict.fromkeys(task.workload for task in tasks))
     if tuned or len(specs) > 1 or jobs > 1:
         for spec in specs:
+            read_inputs(tasks[0].fleet, spec)
+    if tuned:
+        for spec in specs:
             fleet, trace = read_inputs(tasks[0].fleet, spec)
-            if tuned and not fit_for(fleet, trace.workloads, say):
+            if not fit_for(fleet, trace.workloads, say):
                 say(f"{trace.name}: no GPU is asked for, or there is none; default places with its start weights.")
 
 

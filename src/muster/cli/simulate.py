@@ -33,7 +33,7 @@ SPECs are explained by `muster trace --help`, policies in docs/reference/policie
 @click.option("--fleet", metavar="SPEC", help="The fleet, such as openb:NODES.csv, uniform:nodes=N,gpus=8 or example.")
 @click.option("--workload", "workloads", metavar="SPEC", multiple=True, required=True, help="The work; repeatable.")
 @click.option("--arrivals", default=None, metavar="inflate:F|replay", help="How work arrives; see below the examples.")
-@click.option("--policy", "policies", default="best-fit", show_default=True, help="Policies, separated by commas.")
+@click.option("--policy", "policies", default="default", show_default=True, help="Policies, separated by commas.")
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
 @click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
@@ -160,11 +160,16 @@ def prepare(tasks: list[Task]) -> None:
     """Read every input once, so that a mistake shows before anything runs, and fit what must be fitted."""
     from muster.model.workload import ShapeMix
     from muster.policy.registry import find_policy
-    from muster.traces import read_fleet, read_workload
+    from muster.sim.inflate import check_inflation
+    from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 
-    fleet, _ = read_fleet(tasks[0].fleet)
-    for spec in dict.fromkeys(task.workload for task in tasks):
-        trace = read_workload(spec, fleet)
+    forget_inputs()
+    fleet = fleet_of(tasks[0].fleet)
+    specs = list(dict.fromkeys(task.workload for task in tasks))
+    for spec in specs:
+        check_inflation(fleet, workload_of(spec, tasks[0].fleet).workloads)
+    for spec in specs:
+        trace = workload_of(spec, tasks[0].fleet)
         if trace.skipped:
             say(f"{spec}: {len(trace.skipped):,} rows skipped; `muster trace info {spec}` tells why.")
         if any(find_policy(task.policy).needs_tuning for task in tasks):

@@ -71,6 +71,16 @@ def pods_by_name(workloads: tuple[Workload, ...]) -> list[PodShape]:
     ]
 
 
+def check_inflation(fleet: Fleet, workloads: tuple[Workload, ...]) -> int:
+    """The fleet's healthy GPUs; raises `InputError` where the experiment has no meaning."""
+    gpus = sum(node.healthy_gpus for node in fleet.nodes)
+    if not gpus:
+        raise InputError("the fleet has no GPUs", field="fleet", hint="use --arrivals replay for CPU-only fleets")
+    if not any(workload.gpu_milli for workload in workloads):
+        raise InputError("no pod asks for a GPU", field="workload", hint="use --arrivals replay for CPU-only work")
+    return gpus
+
+
 def run_inflation(
     fleet: Fleet,
     workloads: tuple[Workload, ...],
@@ -90,11 +100,7 @@ def run_inflation(
         tuning: for policies that need it.
     """
     pods = pods_by_name(workloads)
-    gpus = sum(node.healthy_gpus for node in fleet.nodes)
-    if not gpus:
-        raise InputError("the fleet has no GPUs", field="fleet", hint="use --arrivals replay for CPU-only fleets")
-    if not any(pod.gpus for pod in pods):
-        raise InputError("no pod asks for a GPU", field="workload", hint="use --arrivals replay for CPU-only work")
+    gpus = check_inflation(fleet, workloads)
     names = sorted(range(len(fleet)), key=lambda index: fleet.nodes[index].name)
     order, node_order = published_arrivals(
         [pod.gpu_milli if pod.gpus else 0 for pod in pods],

@@ -6,7 +6,6 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -16,8 +15,9 @@ from muster.model.fleet import Fleet
 from muster.model.workload import ShapeMix, Workload
 from muster.policy.registry import PolicyEntry, find_policy
 from muster.sim.inflate import typical_knowledge
+from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 from muster.sim.replay import Rejection, Replay
-from muster.traces import Trace, read_fleet, read_workload
+from muster.traces import Trace
 
 PARTS = 100
 """In how many parts the progress of a replay is told."""
@@ -103,7 +103,7 @@ class PlacerMaker:
 
 def read_inputs(fleet: str, workload: str) -> tuple[Fleet, Trace]:
     """Read a fleet and a workload; the last of each is kept. Raises `InputError` as the readers do."""
-    return _fleet(fleet), _trace(workload, fleet)
+    return fleet_of(fleet), workload_of(workload, fleet)
 
 
 def fit_for(fleet: Fleet, workloads: Sequence[Workload], say: Callable[[str], None]) -> bool:
@@ -173,9 +173,7 @@ def replay_tasks(
             for task in tasks:
                 yield replay_one(task, progress)
         finally:
-            # files may be others the next time
-            _fleet.cache_clear()
-            _trace.cache_clear()
+            forget_inputs()
         return
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -188,13 +186,3 @@ def replay_tasks(
             yield outcome
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@lru_cache(maxsize=1)
-def _fleet(spec: str) -> Fleet:
-    return read_fleet(spec)[0]
-
-
-@lru_cache(maxsize=1)
-def _trace(spec: str, fleet: str) -> Trace:
-    return read_workload(spec, _fleet(fleet))

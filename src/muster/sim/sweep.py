@@ -10,7 +10,6 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -18,13 +17,12 @@ from msgspec import Struct
 
 from muster.engine.state import FleetState
 from muster.kernels import Knowledge, user_cache
-from muster.model.fleet import Fleet
 from muster.model.snapshot import write_atomically
 from muster.model.workload import ShapeMix
 from muster.policy.registry import find_policy
 from muster.sim.details import CURVES_AND_NODES, RunDetails, details_of
 from muster.sim.inflate import InflationData, InflationRun, run_inflation
-from muster.traces import Trace, read_fleet, read_workload
+from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 
 
 class Task(Struct, frozen=True):
@@ -63,7 +61,7 @@ def perform(task: Task) -> Outcome:
 
 def perform_with_data(task: Task) -> tuple[Outcome, InflationData]:
     """Run one task and keep everything that a report may show."""
-    fleet, trace = _fleet(task.fleet), _trace(task.workload, task.fleet)
+    fleet, trace = fleet_of(task.fleet), workload_of(task.workload, task.fleet)
     policy = find_policy(task.policy)
     policy.load_score()
     started = time.perf_counter()
@@ -106,9 +104,7 @@ def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Itera
             for index in left:
                 yield index, perform(tasks[index])
         finally:
-            # what was read is kept for this sweep only: files may be others the next time
-            _fleet.cache_clear()
-            _trace.cache_clear()
+            forget_inputs()
         return
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -129,16 +125,6 @@ def sweep_digest(tasks: Sequence[Task], version: str) -> str:
         if path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
-
-
-@cache
-def _fleet(spec: str) -> Fleet:
-    return read_fleet(spec)[0]
-
-
-@cache
-def _trace(spec: str, fleet: str) -> Trace:
-    return read_workload(spec, _fleet(fleet))
 
 
 def _tuned(state: FleetState, mix: ShapeMix) -> Knowledge | None:
