@@ -112,26 +112,28 @@ def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool)
         for reason, jobs in record.pop("rejected_by_reason").items():
             reasons[f"rejected_by_reason_{reason}"] = None
             record[f"rejected_by_reason_{reason}"] = jobs
+    no_gpus = all(outcome.gpus == 0 for outcome in outcomes)
+    no_cpu = all(outcome.cpu_utilisation == 0 for outcome in outcomes)
     columns = [
         Column("workload", "workload"),
         Column("policy", "policy"),
         Column("seed", "seed", right=True, wide=len({outcome.seed for outcome in outcomes}) < 2),
         Column("arrived", "jobs", right=True, show=thousands),
         Column("rejected", "rejected", right=True, show=thousands),
-        Column("wait_mean_s", "mean wait s", right=True, show=_whole),
-        Column("wait_p50_s", "p50", right=True, show=_whole),
-        Column("wait_p90_s", "p90", right=True, show=_whole),
-        Column("wait_max_s", "max", right=True, show=_whole),
+        Column("wait_mean_s", "mean wait", right=True, show=_time),
+        Column("wait_p50_s", "p50", right=True, show=_time),
+        Column("wait_p90_s", "p90", right=True, show=_time),
+        Column("wait_max_s", "max", right=True, show=_time),
         Column("slowdown_mean", "slowdown", right=True, show=_tenths),
-        Column("gpu_utilisation", "GPU used", right=True, show=_share),
-        Column("cpu_utilisation", "CPU used", right=True, show=_share),
+        Column("gpu_utilisation", "GPU used", right=True, show=_share, wide=no_gpus),
+        Column("cpu_utilisation", "CPU used", right=True, show=_share, wide=no_cpu),
         Column("gpus", "GPUs", right=True, show=thousands, wide=True),
         Column("placed", "placed", right=True, show=thousands, wide=True),
         Column("finished", "finished", right=True, show=thousands, wide=True),
         Column("waiting", "waiting", right=True, show=thousands, wide=True),
         Column("pods", "pods", right=True, show=thousands, wide=True),
-        Column("wait_p99_s", "p99", right=True, show=_whole, wide=True),
-        Column("makespan_s", "makespan s", right=True, show=_whole, wide=True),
+        Column("wait_p99_s", "p99", right=True, show=_time, wide=True),
+        Column("makespan_s", "makespan", right=True, show=_time, wide=True),
         Column("scored_by", "scored by", wide=True),
     ]
     if timings:
@@ -156,8 +158,13 @@ def _tell_what_did_not_run(outcomes: list[ReplayOutcome]) -> None:
             say(f"{outcome.workload}: {jobs} can never start ({each.reason}); {each.example} {each.text}.")
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
+def _time(seconds: float) -> str:
+    """Seconds in the unit that suits: ``45 s``, ``12 min``, ``3.4 h``, ``62.9 d``."""
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:,.1f} d"
 
 
 def _tenths(value: float) -> str:
