@@ -11,8 +11,10 @@ import numpy as np
 from muster.engine.kernels import place
 from muster.engine.state import Allocation, FleetState
 from muster.errors import StateError
-from muster.kernels import Floats, Ints, Knowledge, Scores
+from muster.kernels import Floats, Ints, Knowledge, Scores, direct
 from muster.model.reasons import Refusal, Verdict, reasons_of
+
+_place_pods, _place_stream, _refresh = direct(place.place_pods), direct(place.place_stream), direct(place.refresh)
 
 EXAMPLES = 3
 """How many node names a refusal in a verdict carries."""
@@ -73,7 +75,7 @@ class Placer:
         if count > self._out.shape[1]:
             self._out = np.zeros((2, count), np.int64)
         out = self._out
-        placed = place.place_pods(shape, count, self._scene(), out)
+        placed = _place_pods(shape, count, self.scene(), out)
         if placed < count:
             return ()
         nodes, devices = out[0, :count].tolist(), out[1, :count].tolist()
@@ -110,13 +112,13 @@ class Placer:
         out = np.zeros((2, len(stream)), np.int64)
         fragments = np.zeros((len(stream) if measure else 0, len(CAUSES)))
         of_node = np.zeros((len(self.state.node_list) + 1, len(CAUSES)))
-        place.place_stream(stream, self._scene(), measure or self.knowledge, of_node, out, fragments)
+        _place_stream(stream, self.scene(), measure or self.knowledge, of_node, out, fragments)
         return out, fragments
 
     def verdict(self, shape: int) -> Verdict:
         """Why each node that refuses the shape refuses it: counted by combination of reasons, most nodes first."""
         state = self.state
-        place.refresh(shape, self._scene())
+        _refresh(shape, self.scene())
         row = self._cache.refusals[shape]
         masks, first, counts = np.unique(row, return_index=True, return_counts=True)
         refusals: list[Refusal] = []
@@ -132,10 +134,11 @@ class Placer:
 
     def scores(self, shape: int) -> Floats:
         """The score of the shape on each node, -inf where the node refuses it; a copy."""
-        place.refresh(shape, self._scene())
+        _refresh(shape, self.scene())
         return self._cache.scores[shape].copy()
 
-    def _scene(self) -> place.Scene:
+    def scene(self) -> place.Scene:
+        """What the placement kernels work on."""
         state = self.state
         return place.Scene(
             self._scores, self.selection, state.nodes, state.shapes, self.knowledge, self._cache_for_all()

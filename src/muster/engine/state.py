@@ -10,10 +10,12 @@ from msgspec import Struct
 
 from muster.engine.kernels.nodes import apply
 from muster.errors import CapacityError, InputError
-from muster.kernels import Ints, NodeArrays, ShapeArrays
+from muster.kernels import Ints, NodeArrays, ShapeArrays, direct
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
+
+_apply = direct(apply)
 
 MOST_GPUS_PER_NODE = 62
 """Devices of a node are a bit mask in a signed 64-bit integer."""
@@ -120,13 +122,13 @@ class FleetState:
     def assign(self, allocation: Allocation) -> None:
         """Give a pod what it asks for; raises `CapacityError` if that is not free."""
         self._require_free(allocation)
-        apply(allocation.node, allocation.shape, allocation.devices, 1, self.nodes, self.shapes)
+        _apply(allocation.node, allocation.shape, allocation.devices, 1, self.nodes, self.shapes)
         if self._trials:
             self._log.append((allocation, -1))
 
     def release(self, allocation: Allocation) -> None:
         """Take back what `assign` gave."""
-        apply(allocation.node, allocation.shape, allocation.devices, -1, self.nodes, self.shapes)
+        _apply(allocation.node, allocation.shape, allocation.devices, -1, self.nodes, self.shapes)
         if self._trials:
             self._log.append((allocation, 1))
 
@@ -164,7 +166,7 @@ class FleetState:
         """Undo, newest first, everything since ``mark``."""
         while len(self._log) > mark:
             allocation, sign = self._log.pop()
-            apply(allocation.node, allocation.shape, allocation.devices, sign, self.nodes, self.shapes)
+            _apply(allocation.node, allocation.shape, allocation.devices, sign, self.nodes, self.shapes)
 
     def validate(self, allocations: Iterable[Allocation]) -> None:
         """Check that what is free plus what ``allocations`` take is what there is, on every node and device.
@@ -174,7 +176,7 @@ class FleetState:
         """
         fresh = _node_arrays(self.node_list, self.nodes.kind)
         for allocation in allocations:
-            apply(allocation.node, allocation.shape, allocation.devices, 1, fresh, self.shapes)
+            _apply(allocation.node, allocation.shape, allocation.devices, 1, fresh, self.shapes)
         pairs = (
             ("CPU", fresh.cpu_free, self.nodes.cpu_free),
             ("memory", fresh.memory_free, self.nodes.memory_free),

@@ -249,7 +249,7 @@ class Replay:
         """Place a job's pods, all or none. What is short in all, or for one of its shapes, is seen without trying."""
         if kind.gpu_milli > self._gpu_free or kind.cpu_milli > self._cpu_free:
             return None
-        scene = self.placer._scene()  # pyright: ignore[reportPrivateUsage]
+        scene = self.placer.scene()
         placed = _place_gang(kind.pods, scene, self._out)
         return self._out[:, :placed].copy() if placed == kind.count else None
 
