@@ -1,0 +1,128 @@
+"""Pods within given nodes: how many each node has room for, and filling topology domains under the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.engine.kernels.nodes import apply
+from muster.engine.kernels.place import RANDOM, Scene, random_below, refresh, select_devices
+from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
+
+WHOLE = 1000
+
+
+@kernel
+def distinct_room(node: int, gpus: int, milli: int, nodes: NodeArrays) -> int:
+    """How many pods that take ``milli`` of each of ``gpus`` different devices the node's devices have room for.
+
+    The largest t with: sum over devices of min(slots of the device, t) >= t * gpus. Each pod then gets a device at
+    most once (the wrap-around rule: fill devices in turn; no device holds more than t shares, so none meets itself).
+    """
+    slots = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        slots += nodes.gpu_free[node, device] // milli
+    room = slots // gpus
+    if gpus == 1 or milli == WHOLE:
+        return room
+    while room > 0:
+        usable = 0
+        for device in range(nodes.gpu_free.shape[1]):
+            usable += min(nodes.gpu_free[node, device] // milli, room)
+        if usable >= room * gpus:
+            break
+        room -= 1
+    return room
+
+
+@entry_kernel
+def node_rooms(shape: int, most: int, nodes: NodeArrays, shapes: ShapeArrays, out: Ints) -> int:
+    """Write to ``out`` (N) how many pods of the shape each node takes as it is, at most ``most``; returns their sum.
+
+    Equal pods take the same wherever they land, so this is exact: whatever the order, as many fit as are counted.
+    """
+    constraint = shapes.constraint[shape]
+    cpu, memory = shapes.cpu[shape], shapes.memory[shape]
+    gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
+    total = 0
+    for node in range(nodes.kind.shape[0]):
+        room = most
+        if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.gpus[node]:
+            room = 0
+        if cpu > 0:
+            room = min(room, nodes.cpu_free[node] // cpu)
+        if memory > 0:
+            room = min(room, nodes.memory_free[node] // memory)
+        if gpus > 0 and room > 0:
+            room = min(room, distinct_room(node, gpus, milli, nodes))
+        out[node] = room
+        total += room
+    return total
+
+
+@kernel
+def roomiest_devices(node: int, wanted: int, milli: int, nodes: NodeArrays) -> int:
+    """The ``wanted`` devices with most slots of ``milli``, the first of equals: spoils least for pods of the kind."""
+    mask = 0
+    for _ in range(wanted):
+        best = -1
+        for device in range(nodes.gpu_free.shape[1]):
+            if (mask >> device) & 1 == 0 and (
+                best < 0 or nodes.gpu_free[node, device] // milli > nodes.gpu_free[node, best] // milli
+            ):
+                best = device
+        mask |= 1 << best
+    return mask
+
+
+@kernel
+def best_member(shape: int, order: Ints, start: int, end: int, scene: Scene) -> int:
+    """Of the nodes ``order[start:end]`` the one that the policy scores best, the first in tie order; -1 for none."""
+    row = scene.cache.scores[shape]
+    best = -1
+    feasible = 0
+    for index in range(start, end):
+        node = order[index]
+        value = row[node]
+        if value == -np.inf:
+            continue
+        feasible += 1
+        if best < 0 or value > row[best] or (value == row[best] and node < best):
+            best = node
+    if scene.selection != RANDOM or feasible == 0:
+        return best
+    skip = random_below(feasible, scene.cache.random)
+    for index in range(start, end):
+        if row[order[index]] != -np.inf:
+            if skip == 0:
+                return order[index]
+            skip -= 1
+    return best
+
+
+@entry_kernel
+def fill_spans(shape: int, spans: Ints, order: Ints, scene: Scene, out: Ints) -> int:
+    """Place pods of one shape span by span, all or none; returns how many found a place.
+
+    Columns of ``spans`` are start and end in ``order`` (node positions, neighbours together) and the number of pods
+    for these nodes. Row 0 of ``out`` gets the nodes, row 1 the device masks. If one finds no place, all are taken back.
+    """
+    nodes, shapes = scene.nodes, scene.shapes
+    gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
+    placed = 0
+    for span in range(spans.shape[1]):
+        for _ in range(spans[2, span]):
+            refresh(shape, scene)
+            node = best_member(shape, order, spans[0, span], spans[1, span], scene)
+            if node < 0:
+                for back in range(placed - 1, -1, -1):
+                    apply(out[0, back], shape, out[1, back], -1, nodes, shapes)
+                return placed
+            if gpus > 1 and milli < WHOLE:
+                devices = roomiest_devices(node, gpus, milli, nodes)
+            else:
+                devices = select_devices(node, shape, scene)
+            apply(node, shape, devices, 1, nodes, shapes)
+            out[0, placed] = node
+            out[1, placed] = devices
+            placed += 1
+    return placed

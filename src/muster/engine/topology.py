@@ -1,0 +1,439 @@
+"""Placing a gang under a `TopologyRequest`: the whole gang in the right place, or nothing.
+
+The order of choices, each among what the one before leaves open:
+
+1. With ``required``, each unit (a segment of pods, or the whole gang) stands in one domain of that level. Only domains
+   with room for all its pods are looked at; of these the one in which the pods need the fewest ``preferred`` domains,
+   then the tightest (the least room: large domains stay whole), then the first. Several segments take the fewest
+   domains of each wider level.
+2. Within it, from the widest level to the narrowest: the fewest domains, the tightest single one that suffices.
+   ``preferred`` goes before levels above it. ``spread`` deals evenly over its level instead.
+3. On the nodes of the narrowest domain: the placer's policy, nodes and devices.
+4. Ranks: pods are returned in order along the topology, so that neighbours in rank stand near each other.
+
+For one shape a refusal is exact: rooms of nodes add up. Sets of different shapes that share a domain are tried, the
+largest first, in each domain that has room for each of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from muster.engine.domains import Dealing, Depths, TopologyIndex, even_shares
+from muster.engine.kernels.domains import fill_spans, node_rooms
+from muster.engine.placement import Placer
+from muster.engine.state import Allocation
+from muster.errors import InputError
+from muster.kernels import Ints, direct
+from muster.model.fleet import Topology
+from muster.model.reasons import Reason
+from muster.model.workload import TopologyRequest
+
+MOST_PER_NODE = 1 << 20
+"""Room that is counted on one node for pods that ask for nothing."""
+
+_fill, _rooms = direct(fill_spans), direct(node_rooms)
+
+
+class GangPlacement(Struct, frozen=True):
+    """A gang that was placed.
+
+    Attributes:
+        allocations: one a pod, by pod set as given, within a set in order along the topology.
+        level: the level that `domains` are of: required, else preferred, else spread, else the narrowest.
+        domains: names of the domains that it stands in, in order, with the pods in each.
+        counts: for each level of the fleet, widest first, in how many domains the gang stands.
+    """
+
+    allocations: tuple[Allocation, ...]
+    level: str = ""
+    domains: tuple[tuple[str, int], ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+
+
+class Refused(Struct, frozen=True):
+    """A gang that was not placed, with the numbers that explain it. Nothing has changed.
+
+    Pods are counted set by set: for each set as many as it asks for count at most.
+
+    Attributes:
+        reason: `Reason.CAPACITY` or `Reason.ONE_DOMAIN`.
+        pods: of the gang.
+        room: pods of it that the fleet has room for.
+        level: the level that it requires, if any.
+        unit: pods that must stand in one domain of it: those of the largest segment, or all.
+        units: such units in all.
+        units_fit: how many of them fit.
+        best_domain: the domain with most room for one unit, the first of equals.
+        best_room: pods of a unit that this domain has room for.
+        domains: domains of the level.
+    """
+
+    reason: Reason
+    pods: int
+    room: int
+    level: str = ""
+    unit: int = 0
+    units: int = 0
+    units_fit: int = 0
+    best_domain: str = ""
+    best_room: int = 0
+    domains: int = 0
+
+    def text(self) -> str:
+        """One line, such as ``64 pods must stand in one block; of 12, b3 has most room, for 41``."""
+        if self.reason is Reason.CAPACITY:
+            return f"{self.pods} pods are to fit at once; there is room for {self.room}"
+        if not self.domains:
+            return f"{self.unit} pods must stand in one {self.level}; no node has one"
+        text = f"{self.unit} pods must stand in one {self.level}; of {self.domains}, {self.best_domain} has most room, "
+        text += f"for {self.best_room}"
+        return text if self.units <= 1 else f"{text}; {self.units_fit} of {self.units} segments fit"
+
+
+def check_request(topology: Topology, request: TopologyRequest | None, field: str = "topology") -> None:
+    """Raise `InputError`, naming the field below ``field``, where a request makes no sense on a topology."""
+    if request is None:
+        return
+    for name in ("required", "preferred", "spread"):
+        level: str = getattr(request, name)
+        if level and level not in topology.levels:
+            known = f"known: {', '.join(topology.levels)}" if topology.levels else "the fleet has none"
+            raise InputError(f"unknown topology level {level!r}", field=f"{field}.{name}", hint=known)
+    if request.segment < 0:
+        raise InputError(f"is negative ({request.segment})", field=f"{field}.segment", hint="pods a segment, or 0")
+    if request.segment and not request.required:
+        hint = f"name the level in {field}.required"
+        raise InputError("a segment needs the level in whose domains it stays", field=f"{field}.segment", hint=hint)
+    if request.spread and request.required and not request.segment:
+        levels = topology.levels
+        if levels.index(request.spread) <= levels.index(request.required):
+            what = f"all pods must stand in one {request.required}, so they cannot be spread over {request.spread}s"
+            raise InputError(what, field=f"{field}.spread", hint="spread over a narrower level, or give a segment")
+
+
+def place_gang(
+    placer: Placer,
+    index: TopologyIndex,
+    pods: Sequence[tuple[int, int]],
+    request: TopologyRequest | None,
+    field: str = "topology",
+) -> GangPlacement | Refused:
+    """Place ``(shape, count)`` for each pod set under a request: all, or none with the state as it was.
+
+    Args:
+        placer: the policy and the state.
+        index: of the placer's state.
+        pods: shape ids of the state, and how many pods of each; one entry a pod set.
+        request: None places under the policy alone; ranks follow the topology all the same.
+        field: path of the request in the input, for errors.
+
+    Raises:
+        InputError: an unknown level, or a request that contradicts itself; before anything is looked at.
+    """
+    check_request(placer.state.fleet.topology, request, field)
+    gang = _Gang(placer, index, pods, request or TopologyRequest())
+    with placer.state.trial() as trial:
+        refused = gang.place()
+        if refused is not None:
+            return refused
+        trial.keep()
+    return gang.placement()
+
+
+_Parts = tuple[tuple[int, int, int], ...]
+"""Pods that belong together: (pod set, shape, count) each."""
+
+
+class _Units(Struct):
+    """Runs of pods that are alike: ``times`` units of the same parts, each of which stays in one required domain."""
+
+    parts: _Parts
+    times: int
+    placed: list[list[tuple[int, Allocation]]]
+    """For each unit its (pod set, allocation), in order along the topology."""
+
+    @property
+    def size(self) -> int:
+        return sum(count for _, _, count in self.parts)
+
+    @property
+    def by_shape(self) -> dict[int, int]:
+        """Pods of each shape in one unit, the largest shape's first as `parts` has them."""
+        counted: dict[int, int] = {}
+        for _, shape, count in self.parts:
+            counted[shape] = counted.get(shape, 0) + count
+        return counted
+
+
+class _Gang:
+    """One gang on its way to its places."""
+
+    def __init__(
+        self, placer: Placer, index: TopologyIndex, pods: Sequence[tuple[int, int]], request: TopologyRequest
+    ) -> None:
+        self.placer, self.index, self.request = placer, index, request
+        self.state = placer.state
+        self.sets = tuple(pods)
+        self.required = index.depth_of(request.required)
+        self.preferred = index.depth_of(request.preferred)
+        self.spread = index.depth_of(request.spread)
+        self.bottom = len(index.levels) if self.required or self.preferred or self.spread else 0
+        self.classes = self._classes()
+        self.load: Ints = np.zeros(len(index.order), np.int64)
+
+    @property
+    def pods(self) -> int:
+        return sum(count for _, count in self.sets)
+
+    def _classes(self) -> list[_Units]:
+        """The pods in order, cut into segments; segments in a row that are alike in one entry."""
+        size = self.request.segment or max(self.pods, 1)
+        runs: list[tuple[_Parts, int]] = []
+        parts: list[tuple[int, int, int]] = []
+        left = size
+        for number, (shape, count) in enumerate(self.sets):
+            while count:
+                if not parts and count >= size:
+                    runs.append((((number, shape, size),), count // size))
+                    count %= size
+                    continue
+                share = min(count, left)
+                parts.append((number, shape, share))
+                count, left = count - share, left - share
+                if not left:
+                    runs.append((self._largest_first(parts), 1))
+                    parts, left = [], size
+        if parts:
+            runs.append((self._largest_first(parts), 1))
+        return [_Units(each, times, []) for each, times in runs]
+
+    def _largest_first(self, parts: Sequence[tuple[int, int, int]]) -> _Parts:
+        """Large shapes are placed first; equal ones as given."""
+        shapes = self.state.shape_list
+
+        def size(part: tuple[int, int, int]) -> tuple[int, int, int]:
+            shape = shapes[part[1]]
+            return -shape.gpu_milli_total, -shape.cpu_milli, -shape.memory_bytes
+
+        return tuple(sorted(parts, key=size))
+
+    # Choosing
+
+    def place(self) -> Refused | None:
+        """Place all, or tell why not; the caller undoes what is left over from that."""
+        if not self.pods:
+            return None
+        refused = self._no_room()
+        if refused is not None:
+            return refused
+        for depth, group in self._containers():
+            mark = self.state.checkpoint()
+            if all(self._place_class(units, depth, group) for units in self.classes):
+                return None
+            self._undo(mark)
+        return self._refused()
+
+    def _undo(self, mark: int) -> None:
+        self.state.rollback(mark)
+        self.load[:] = 0
+        for units in self.classes:
+            units.placed.clear()
+
+    def _rooms(self, shape: int) -> Depths:
+        """For each depth the pods of the shape that each domain has room for now."""
+        return self.index.sums(self._node_rooms(shape))
+
+    def _node_rooms(self, shape: int) -> Ints:
+        out = np.zeros(len(self.index.order), np.int64)
+        _rooms(shape, MOST_PER_NODE, self.state.nodes, self.state.shapes, out)
+        return out
+
+    def _containers(self) -> Iterator[tuple[int, int]]:
+        """Domains above the required level in which all segments may fit, the narrowest first; last the fleet."""
+        if sum(units.times for units in self.classes) > 1:
+            capacity = {units.parts: self._capacity(units) for units in self.classes}
+            room = self._rooms(self.classes[0].parts[0][1])
+            widest = self.spread if 0 < self.spread <= self.required else self.required
+            for depth in range(widest - 1, 0, -1):
+                fits = self.index.real[depth].copy()
+                for units in self.classes:
+                    fits &= capacity[units.parts][depth] >= units.times
+                groups = np.flatnonzero(fits)
+                for group in groups[np.lexsort((groups, room[depth][groups]))].tolist():
+                    yield depth, group
+        yield 0, 0
+
+    def _capacity(self, units: _Units) -> Depths:
+        """For each depth down to the required one how many units fit, by the rooms of their shapes alone."""
+        fits = [self._rooms(shape)[self.required] // count for shape, count in units.by_shape.items()]
+        here = np.minimum.reduce(fits) * self.index.real[self.required]
+        return self.index.sums_above(self.required, here)
+
+    def _place_class(self, units: _Units, depth: int, group: int) -> bool:
+        """Place all units within a domain."""
+        if units.times > 1 and len(units.parts) == 1:
+            return self._place_segments(units, depth, group)
+        return all(self._place_unit(units, depth, group) for _ in range(units.times))
+
+    def _place_segments(self, units: _Units, depth: int, group: int) -> bool:
+        """Segments of one shape: how many go to each required domain follows from the rooms."""
+        number, shape, size = units.parts[0]
+        rooms = self._rooms(shape)
+        capacity = self._capacity(units)
+        if capacity[depth][group] < units.times:
+            return False
+        spread = self.spread if self.spread <= self.required else 0
+        preferred = self.preferred if self.preferred < self.required else 0
+        loads = tuple(load // size for load in self.index.sums(self.load))
+        dealing = Dealing(capacity, loads, self.required, preferred, spread, rooms[self.required])
+        for domain, share in dealing.deal(self.index, depth, group, units.times):
+            placed = self._place_pods(shape, share * size, self.required, domain, rooms)
+            if len(placed) < share * size:
+                return False
+            for first in range(0, share * size, size):
+                units.placed.append([(number, pod) for pod in placed[first : first + size]])
+        return True
+
+    def _place_unit(self, units: _Units, depth: int, group: int) -> bool:
+        """One unit, all of it in one required domain: the candidates in turn until it fits."""
+        for at, domain in self._candidates(units, depth, group):
+            mark, before = self.state.checkpoint(), self.load.copy()
+            unit: list[tuple[int, Allocation]] = []
+            for number, shape, count in units.parts:
+                placed = self._place_pods(shape, count, at, domain, self._rooms(shape))
+                unit.extend((number, pod) for pod in placed)
+                if len(placed) < count:
+                    break
+            else:
+                units.placed.append(unit)
+                return True
+            self.state.rollback(mark)
+            self.load = before
+        return False
+
+    def _candidates(self, units: _Units, depth: int, group: int) -> Iterator[tuple[int, int]]:
+        """Domains for one unit, the best first: (a) fewest preferred domains, (b) tightest, (c) first in order.
+
+        Sets that share a domain are sent to one preferred domain where there is one for them, then to the wider one.
+        """
+        index, by_shape = self.index, units.by_shape
+        rooms = {shape: self._rooms(shape) for shape in by_shape}
+        low, high = index.below(depth, group, max(self.required, depth))
+        at = max(self.required, depth)
+        fits = index.real[at][low:high].copy()
+        for shape, count in by_shape.items():
+            fits &= rooms[shape][at][low:high] >= count
+        groups = low + np.flatnonzero(fits)
+        needed = np.zeros(len(groups), np.int64)
+        if self.preferred > at:
+            for shape, count in by_shape.items():
+                needed = np.maximum(needed, index.fewest_needed(at, self.preferred, rooms[shape], count)[groups])
+        main = next(iter(by_shape))
+        uneven = np.zeros(len(groups), np.int64)
+        if self.spread > at and len(groups) > 1:
+            uneven[:] = [self._largest_share(rooms[main], by_shape[main], at, one) for one in groups.tolist()]
+        unused = index.sums(self.load)[at][groups] == 0
+        for place in np.lexsort((groups, rooms[main][at][groups], unused, uneven, needed)).tolist():
+            domain = int(groups[place])
+            if len(units.parts) > 1 and self.preferred > at:
+                inner = np.arange(*index.below(at, domain, self.preferred))
+                fit = index.real[self.preferred][inner]
+                for shape, count in by_shape.items():
+                    fit = fit & (rooms[shape][self.preferred][inner] >= count)
+                inner = inner[fit]
+                for one in inner[np.lexsort((inner, rooms[main][self.preferred][inner]))].tolist():
+                    if not at < self.spread <= self.preferred:
+                        yield self.preferred, one
+            yield at, domain
+
+    def _largest_share(self, rooms: Depths, count: int, depth: int, group: int) -> int:
+        """Most pods in one failure domain when they are dealt evenly within a domain."""
+        low, high = self.index.below(depth, group, self.spread)
+        room = rooms[self.spread][low:high]
+        return int(even_shares(room, np.zeros_like(room), min(count, int(room.sum()))).max(initial=0))
+
+    def _place_pods(self, shape: int, count: int, depth: int, group: int, rooms: Depths) -> list[Allocation]:
+        """Pods of one shape within a domain, in order along the topology; none if they do not all fit."""
+        if rooms[depth][group] < count:
+            return []
+        bottom = max(self.bottom, depth)
+        dealing = Dealing(rooms, self.index.sums(self.load), bottom, self.preferred, self.spread)
+        parts = dealing.deal(self.index, depth, group, count)
+        starts = self.index.starts[bottom]
+        spans = np.array([(starts[part], starts[part + 1], share) for part, share in parts], np.int64).T.copy()
+        out = np.zeros((2, count), np.int64)
+        if int(spans[2].sum()) < count:
+            return []
+        if _fill(shape, spans, self.index.order, self.placer.scene(), out) < count:
+            return []
+        along = np.lexsort((out[1], self.index.rank[out[0]]))
+        nodes, masks = out[0, along].tolist(), out[1, along].tolist()
+        placed = [Allocation(node, shape, mask) for node, mask in zip(nodes, masks, strict=True)]
+        self.state.note_assigned(placed)
+        np.add.at(self.load, out[0], 1)
+        return placed
+
+    # Telling
+
+    def _no_room(self) -> Refused | None:
+        """A refusal if the fleet has not room for all pods of some shape."""
+        fitting = 0
+        for shape, count in _Units(tuple((0, *each) for each in self.sets), 1, []).by_shape.items():
+            fitting += min(count, int(self._node_rooms(shape).sum()))
+        return self._refusal(Reason.CAPACITY, fitting) if fitting < self.pods else None
+
+    def _refused(self) -> Refused:
+        """There is room for each set: then it is the domain, unless the sets do not fit together anywhere."""
+        if not self.required:
+            return self._refusal(Reason.CAPACITY, self.pods)
+        if len({shape for shape, _ in self.sets}) > 1:
+            with self.state.trial():
+                anywhere = _Gang(self.placer, self.index, self.sets, TopologyRequest())
+                if anywhere.place() is not None:
+                    return self._refusal(Reason.CAPACITY, self.pods)
+        return self._refusal(Reason.ONE_DOMAIN, self.pods)
+
+    def _refusal(self, reason: Reason, room: int) -> Refused:
+        if not self.required:
+            return Refused(reason, self.pods, room)
+        names = np.flatnonzero(self.index.real[self.required])
+        largest = max(self.classes, key=lambda units: units.size)
+        rooms = [
+            np.minimum(self._rooms(shape)[self.required][names], MOST_PER_NODE if len(largest.parts) == 1 else count)
+            for shape, count in largest.by_shape.items()
+        ]
+        total = np.add.reduce(rooms)
+        best = int(total.argmax()) if len(total) else -1
+        units = sum(each.times for each in self.classes)
+        fit = sum(min(each.times, int(self._capacity(each)[0][0])) for each in self.classes)
+        return Refused(
+            reason, self.pods, room, self.request.required, largest.size, units, min(fit, units),
+            self.index.name_of(self.required, int(names[best])) if best >= 0 else "",
+            int(total[best]) if best >= 0 else 0, len(names),
+        )  # fmt: skip
+
+    def placement(self) -> GangPlacement:
+        """The pods in order: by set, then by segment, then along the topology."""
+        index = self.index
+        by_set: list[list[Allocation]] = [[] for _ in self.sets]
+        for units in self.classes:
+            for unit in sorted(units.placed, key=lambda unit: min(index.rank[pod.node] for _, pod in unit)):
+                for number, pod in unit:
+                    by_set[number].append(pod)
+        allocations = tuple(pod for placed in by_set for pod in placed)
+        nodes = np.array([pod.node for pod in allocations], np.int64)
+        counts = tuple(
+            (level, len(np.unique(index.groups[depth][nodes]))) for depth, level in enumerate(index.levels, 1)
+        )
+        depth = self.required or self.preferred or self.spread or len(index.levels)
+        if not depth or not len(nodes):
+            return GangPlacement(allocations, "", (), counts)
+        groups, pods = np.unique(index.groups[depth][nodes], return_counts=True)
+        domains = tuple(
+            (index.name_of(depth, group), n) for group, n in zip(groups.tolist(), pods.tolist(), strict=True)
+        )
+        return GangPlacement(allocations, index.levels[depth - 1], domains, counts)
