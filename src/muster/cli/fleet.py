@@ -57,7 +57,10 @@ CAUSES = {
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Show a fleet from a file: nodes by state, fragmentation by cause."""
+    """Show a fleet from a file: nodes by state, free GPUs that are of no use by cause.
+
+    SPEC is a fleet, as `muster trace --help` lists them, such as kubectl:DUMP.json, openb:NODES.csv or example.
+    """
 
 
 @command.command(
@@ -114,7 +117,9 @@ def show(spec: str, output: str) -> None:
 )
 @output_option
 def frag(spec: str, workload: str | None, output: str) -> None:
-    """Tell how much free GPU is a fragment to typical pods, by cause, and which gangs still fit.
+    """Tell how much free GPU is of no use, why, and which gangs still fit.
+
+    A GPU is of no use to a typical pod that could not take it; of typical pods, the mean is told.
 
     A gang of up to 8 GPUs is one pod; a larger one is made of pods of 8, on GPUs of one model. A pod of a gang asks
     for the mean CPU and memory of the mix's pods of its size; cordoned and tainted nodes take none.

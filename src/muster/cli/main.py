@@ -14,7 +14,7 @@ from muster.errors import MusterError
 COMMANDS = {
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
     "tune": ("muster.cli.tune", "Fit the default policy to a fleet and a mix of pod shapes."),
-    "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, fragmentation by cause."),
+    "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
 
 EPILOG = """\b
 Examples:
-  muster simulate --fleet example --workload generate:mix=default --arrivals inflate:1.3 --policy fgd,default
+  muster simulate --fleet example --workload generate:mix=default --policy fgd,default
   muster fleet frag example
   muster trace info swf:RICC-2010-2.swf.gz
   muster catalog mig H100-SXM5-80GB
@@ -57,7 +57,7 @@ Exit codes: 0 yes, 1 no, 2 usage or bad input, 3 backend not reachable, 130 inte
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="muster")
 def main() -> None:
-    """Muster schedules gangs of GPUs and explains each decision in numbers."""
+    """Muster places GPU work on nodes, on a simulated fleet, and tells why in numbers."""
 
 
 def run(args: list[str] | None = None) -> None:

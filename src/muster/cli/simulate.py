@@ -19,28 +19,30 @@ SCHEMA = "muster.simulate/v1"
 EPILOG = """\b
 Examples:
   muster simulate --fleet example --workload generate:mix=default --policy fgd,best-fit
-  muster simulate --fleet openb:nodes.csv --workload openb:pods_default.csv --arrivals inflate:1.3 \\
-      --policy fgd,default --seeds 42..51 --jobs 2 -o json
-  muster simulate --fleet example --workload generate:mix=default --policy fgd,default --report report.html
-  muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv --policy default
+  muster simulate --fleet openb:nodes.csv --workload openb:pods_default.csv \\
+      --arrivals inflate:1.3 --policy fgd,default --seeds 42..51 --jobs 2 -o json
+  muster simulate --fleet example --workload generate:mix=default --policy fgd,default \\
+      --report report.html
+  muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv
 
 \b
-SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md.
+SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md: random,
+dot-product, gpu-clustering, gpu-packing, best-fit, fgd, default.
 """
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--fleet", metavar="SPEC", help="The fleet, such as openb:NODES.csv, uniform:nodes=N,gpus=8 or example.")
 @click.option("--workload", "workloads", metavar="SPEC", multiple=True, required=True, help="The work; repeatable.")
-@click.option("--arrivals", default=None, metavar="inflate:F|replay", help="How work arrives; see below the examples.")
-@click.option("--policy", "policies", default="default", show_default=True, help="Policies, separated by commas.")
+@click.option("--arrivals", default=None, metavar="inflate:F|replay", help="How work arrives; see above.")
+@click.option("--policy", "policies", default="default", show_default=True, help="Such as fgd,default; see below.")
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to run on.")
 @click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
 @click.option("--report", metavar="FILE.html", help="Write a page with charts, causes and a map of the fleet.")
 @click.option("--plot", metavar="FILE.svg|FILE.png", help="Write the chart of allocation against arrivals.")
 @click.option("--published", metavar="CSV", help="Published allocation curves to draw beside ours.")
-@click.option("--timings/--no-timings", default=True, help="Leave out wall-clock figures: equal bytes for equal input.")
+@click.option("--timings/--no-timings", default=True, help="Whether to print wall-clock figures; equal bytes without.")
 @output_option
 def command(
     fleet: str | None,
@@ -61,7 +63,8 @@ def command(
     With --arrivals inflate:F pods only arrive, shuffled by the seed, until they ask for F times the fleet's GPUs (the
     experiment of the FGD paper). With --arrivals replay each job comes when it was recorded, runs as long as recorded
     and leaves; first come, first served. Where it is not given, jobs with recorded times (philly:, swf:) are replayed,
-    and pods (openb:, generate:) arrive as with inflate:1.3.
+    and pods (openb:, generate:) arrive as with inflate:1.3. Pods that run on a fleet from a cluster are not counted;
+    kubectl:DUMP.json,pods=subtract takes what they leave free.
     """
     from muster.cli.replay import default_arrivals
     from muster.policy.registry import find_policy

@@ -23,7 +23,7 @@ BOUND_MARKS = (100, 110, 130)
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--fleet", required=True, metavar="SPEC", help="The fleet, as for `muster simulate`.")
+@click.option("--fleet", required=True, metavar="SPEC", help="The fleet; SPECs are explained by `muster trace --help`.")
 @click.option("--workload", required=True, metavar="SPEC", help="The work whose mix of shapes is fitted to.")
 @click.option("--bound", is_flag=True, help="Also tell what no placement of this mix on this fleet can exceed.")
 @output_option
