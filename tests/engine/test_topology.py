@@ -366,6 +366,57 @@ def test_preferred_takes_the_fewest_domains(on: Scene, shape: PodShape, count: i
 
 
 @settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(1, 3),
+       st.integers(2, 5), st.sampled_from(["", "block"]))  # fmt: skip
+def test_segments_take_the_fewest_blocks(rooms: list[list[int]], size: int, segments: int, preferred: str) -> None:
+    """Racks with so many free nodes, by block; segments of whole nodes in one rack each; against the best choice."""
+    lines = [f"b{at} r{rack}: {'8 ' * free}0" for at, racks in enumerate(rooms) for rack, free in enumerate(racks)]
+    on = scene("\n".join(lines))
+    result = place(
+        on, f"{size * segments}x8, required=rack, segment={size}" + (preferred and f", preferred={preferred}")
+    )
+    units = sorted((sum(free // size for free in racks) for racks in rooms), reverse=True)
+    if sum(units) < segments:
+        assert isinstance(result, Refused)
+        assert result.units_fit == (sum(units) if result.reason is Reason.ONE_DOMAIN else result.units_fit)
+        return
+    assert isinstance(result, GangPlacement)
+    assert dict(result.counts)["block"] == next(n for n in range(1, 5) if sum(units[:n]) >= segments)
+    racks = Counter(int(on.index.of_node[1][pod.node]) for pod in result.allocations)
+    assert all(pods % size == 0 for pods in racks.values())
+
+
+THREE_LEVELS = """
+z1 b1 r1: 8 8 0 0
+z1 b1 r2: 8 8 8 8
+z1 b2 r3: 8 8 8 8
+z2 b3 r4: 8 8 8 8
+z2 b3 r5: 8 0 0 0
+z2 b4 r6: 8 8 8 8
+z2 b4 r7: 8 8 8 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("gang", "expected"),
+    [
+        ("4x8, required=zone", "8 9 10 11"),  # the tighter zone; in it a block that is no larger than needed
+        ("4x8, required=zone, preferred=rack", "8 9 10 11"),
+        ("6x8, required=zone, preferred=block", "0 1 4 5 6 7"),
+        ("8x8, required=zone, preferred=rack", "4 5 6 7 8 9 10 11"),  # two racks, though that is two blocks
+        ("8x8, required=zone, preferred=block", "20 21 22 23 24 25 26 27"),  # (a) one block, in the wider zone
+        ("8x8, required=rack, segment=4", "20 21 22 23 24 25 26 27"),  # the narrowest that holds both is a block
+        ("8x8, required=rack, segment=4, spread=zone", "4 5 6 7 12 13 14 15"),
+        ("6x8, required=zone, spread=block", "4 5 6 8 9 10"),
+        ("1x1 + 4x8, required=zone, preferred=block", "0 4 5 6 7"),
+    ],
+)
+def test_nested_levels(gang: str, expected: str) -> None:
+    on = scene(THREE_LEVELS, ("zone", "block", "rack"))
+    assert told(on, place(on, gang)) == expected
+
+
+@settings(max_examples=100, deadline=None)
 @given(fleets(), st.sampled_from(SHAPES), st.integers(1, 8))
 def test_spread_differs_by_one_where_there_is_room(on: Scene, shape: PodShape, count: int) -> None:
     number = on.state.shape_id(shape)
