@@ -9,10 +9,11 @@ The order of choices, each among what the one before leaves open:
 2. Within it, from the widest level to the narrowest: the fewest domains, the tightest single one that suffices.
    ``preferred`` goes before levels above it. ``spread`` deals evenly over its level instead.
 3. On the nodes of the narrowest domain: the placer's policy, nodes and devices.
-4. Ranks: pods are returned in order along the topology, so that neighbours in rank stand near each other.
+4. Ranks: pods are returned in order along the topology, so that neighbours in rank stand near each other. Only a
+   last segment that is shorter stays last, wherever it stands.
 
 For one shape a refusal is exact: rooms of nodes add up. Sets of different shapes that share a domain are tried, the
-largest first, in each domain that has room for each of them alone.
+largest first, in each domain that has room for each of them alone; that may miss a place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from muster.engine.domains import Dealing, Depths, TopologyIndex, even_shares
+from muster.engine.domains import Dealing, Depths, Flags, TopologyIndex, even_shares
 from muster.engine.kernels.domains import fill_spans, node_rooms
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation
@@ -247,9 +248,12 @@ class _Gang:
         """For each depth the pods of the shape that each domain has room for now."""
         return self.index.sums(self._node_rooms(shape))
 
-    def _node_rooms(self, shape: int) -> Ints:
-        out = np.zeros(len(self.index.order), np.int64)
-        _rooms(shape, MOST_PER_NODE, self.state.nodes, self.state.shapes, out)
+    def _node_rooms(self, shape: int, before: Ints | None = None, depth: int = 0, group: int = 0) -> Ints:
+        """The pods of the shape that each node has room for; only nodes of a domain have changed since ``before``."""
+        out = np.zeros(len(self.index.order), np.int64) if before is None else before.copy()
+        start, end = int(self.index.starts[depth][group]), int(self.index.starts[depth][group + 1])
+        nodes, shapes = self.state.nodes, self.state.shapes
+        _rooms(shape, MOST_PER_NODE, self.index.order, start, end, nodes, shapes, out)
         return out
 
     def _containers(self) -> Iterator[tuple[int, int]]:
@@ -300,11 +304,16 @@ class _Gang:
 
     def _place_unit(self, units: _Units, depth: int, group: int) -> bool:
         """One unit, all of it in one required domain: the candidates in turn until it fits."""
-        for at, domain in self._candidates(units, depth, group):
+        on_node = {shape: self._node_rooms(shape) for shape in units.by_shape}
+        rooms = {shape: self.index.sums(on_node[shape]) for shape in on_node}
+        for at, domain in self._candidates(units, rooms, depth, group):
             mark, before = self.state.checkpoint(), self.load.copy()
             unit: list[tuple[int, Allocation]] = []
             for number, shape, count in units.parts:
-                placed = self._place_pods(shape, count, at, domain, self._rooms(shape))
+                now = rooms[shape]
+                if unit:
+                    now = self.index.sums(self._node_rooms(shape, on_node[shape], at, domain))
+                placed = self._place_pods(shape, count, at, domain, now)
                 unit.extend((number, pod) for pod in placed)
                 if len(placed) < count:
                     break
@@ -315,18 +324,19 @@ class _Gang:
             self.load = before
         return False
 
-    def _candidates(self, units: _Units, depth: int, group: int) -> Iterator[tuple[int, int]]:
+    def _candidates(self, units: _Units, rooms: dict[int, Depths], depth: int, group: int) -> Iterator[tuple[int, int]]:
         """Domains for one unit, the best first: (a) fewest preferred domains, (b) tightest, (c) first in order.
 
         Sets that share a domain are sent to one preferred domain where there is one for them, then to the wider one.
         """
         index, by_shape = self.index, units.by_shape
-        rooms = {shape: self._rooms(shape) for shape in by_shape}
         low, high = index.below(depth, group, max(self.required, depth))
         at = max(self.required, depth)
         fits = index.real[at][low:high].copy()
         for shape, count in by_shape.items():
             fits &= rooms[shape][at][low:high] >= count
+        if len(by_shape) > 1:
+            fits &= self._free_together(by_shape, at)[low:high]
         groups = low + np.flatnonzero(fits)
         needed = np.zeros(len(groups), np.int64)
         if self.preferred > at:
@@ -349,6 +359,15 @@ class _Gang:
                     if not at < self.spread <= self.preferred:
                         yield self.preferred, one
             yield at, domain
+
+    def _free_together(self, by_shape: dict[int, int], depth: int) -> Flags:
+        """For each domain whether what is free in sum suffices for all sets: needed, though not enough."""
+        nodes, shapes = self.state.nodes, self.state.shape_list
+        asked = [(shapes[shape], count) for shape, count in by_shape.items()]
+        gpu = self.index.sums(nodes.gpu_free.sum(axis=1))[depth] >= sum(n * shape.gpu_milli_total for shape, n in asked)
+        cpu = self.index.sums(nodes.cpu_free)[depth] >= sum(n * shape.cpu_milli for shape, n in asked)
+        memory = self.index.sums(nodes.memory_free)[depth] >= sum(n * shape.memory_bytes for shape, n in asked)
+        return gpu & cpu & memory
 
     def _largest_share(self, rooms: Depths, count: int, depth: int, group: int) -> int:
         """Most pods in one failure domain when they are dealt evenly within a domain."""

@@ -12,6 +12,16 @@ WHOLE = 1000
 
 
 @kernel
+def slots_of(free: int, milli: int) -> int:
+    """How many shares of ``milli`` a device has room for: the common cases without a division."""
+    if free < milli:
+        return 0
+    if milli == WHOLE:
+        return 1
+    return free // milli
+
+
+@kernel
 def distinct_room(node: int, gpus: int, milli: int, nodes: NodeArrays) -> int:
     """How many pods that take ``milli`` of each of ``gpus`` different devices the node's devices have room for.
 
@@ -20,14 +30,14 @@ def distinct_room(node: int, gpus: int, milli: int, nodes: NodeArrays) -> int:
     """
     slots = 0
     for device in range(nodes.gpu_free.shape[1]):
-        slots += nodes.gpu_free[node, device] // milli
+        slots += slots_of(nodes.gpu_free[node, device], milli)
     room = slots // gpus
     if gpus == 1 or milli == WHOLE:
         return room
     while room > 0:
         usable = 0
         for device in range(nodes.gpu_free.shape[1]):
-            usable += min(nodes.gpu_free[node, device] // milli, room)
+            usable += min(slots_of(nodes.gpu_free[node, device], milli), room)
         if usable >= room * gpus:
             break
         room -= 1
@@ -35,8 +45,12 @@ def distinct_room(node: int, gpus: int, milli: int, nodes: NodeArrays) -> int:
 
 
 @entry_kernel
-def node_rooms(shape: int, most: int, nodes: NodeArrays, shapes: ShapeArrays, out: Ints) -> int:
-    """Write to ``out`` (N) how many pods of the shape each node takes as it is, at most ``most``; returns their sum.
+def node_rooms(
+    shape: int, most: int, order: Ints, start: int, end: int, nodes: NodeArrays, shapes: ShapeArrays, out: Ints
+) -> int:
+    """How many pods of the shape each of the nodes ``order[start:end]`` takes as it is, at most ``most``.
+
+    Writes them to ``out`` (N, by node) and returns their sum.
 
     Equal pods take the same wherever they land, so this is exact: whatever the order, as many fit as are counted.
     """
@@ -44,16 +58,17 @@ def node_rooms(shape: int, most: int, nodes: NodeArrays, shapes: ShapeArrays, ou
     cpu, memory = shapes.cpu[shape], shapes.memory[shape]
     gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
     total = 0
-    for node in range(nodes.kind.shape[0]):
+    for index in range(start, end):
+        node = order[index]
         room = most
         if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.gpus[node]:
             room = 0
-        if cpu > 0:
-            room = min(room, nodes.cpu_free[node] // cpu)
-        if memory > 0:
-            room = min(room, nodes.memory_free[node] // memory)
         if gpus > 0 and room > 0:
             room = min(room, distinct_room(node, gpus, milli, nodes))
+        if cpu > 0 and room > 0:
+            room = min(room, nodes.cpu_free[node] // cpu)
+        if memory > 0 and room > 0:
+            room = min(room, nodes.memory_free[node] // memory)
         out[node] = room
         total += room
     return total
@@ -67,7 +82,7 @@ def roomiest_devices(node: int, wanted: int, milli: int, nodes: NodeArrays) -> i
         best = -1
         for device in range(nodes.gpu_free.shape[1]):
             if (mask >> device) & 1 == 0 and (
-                best < 0 or nodes.gpu_free[node, device] // milli > nodes.gpu_free[node, best] // milli
+                best < 0 or slots_of(nodes.gpu_free[node, device], milli) > slots_of(nodes.gpu_free[node, best], milli)
             ):
                 best = device
         mask |= 1 << best
