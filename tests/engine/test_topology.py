@@ -440,3 +440,24 @@ def test_same_input_same_places(on: Scene, gang: list[tuple[PodShape, int]], req
         with on.state.trial():
             results.append(place_gang(Placer(on.state, policy), on.index, sets, request_))
     assert results[0] == results[1]
+
+
+def test_ranks_follow_the_topology_whatever_the_order_of_ties() -> None:
+    fleet = scene(TIGHT).state.fleet
+    state = FleetState(fleet, np.random.default_rng(3).permutation(len(fleet)).tolist())
+    index = TopologyIndex(state)
+    placer = Placer(state, find_policy("best-fit").load_score())
+    gang = [(state.shape_id(PodShape(gpus=8)), 7)]
+    for request_ in (None, TopologyRequest("block"), TopologyRequest(spread="rack")):
+        with state.trial():
+            placed = place_gang(placer, index, gang, request_)
+        assert isinstance(placed, GangPlacement)
+        numbers = [int(state.node_names[pod.node].rsplit("-", 1)[1]) for pod in placed.allocations]
+        assert numbers == sorted(numbers)
+
+
+def test_a_fleet_without_levels() -> None:
+    on = scene("x: 8 8 4", levels=())
+    assert told(on, place(on, "2x8")) == "0 1"
+    with pytest.raises(InputError, match="unknown topology level 'rack'; the fleet has none"):
+        place(on, "1x1, required=rack")
