@@ -17,7 +17,7 @@ ORDER = (
     ("sim",),
     ("planning",),
     ("engine", "traces"),
-    ("policy",),
+    ("policy", "cache"),
     ("model", "catalog", "kernels"),
     ("errors",),
 )

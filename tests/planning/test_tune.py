@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -52,6 +53,53 @@ def test_a_damaged_cache_is_fitted_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (path,) = tmp_path.rglob("*.json")
     path.write_bytes(path.read_bytes()[:100])
     assert tuned(MIXED, USUAL) == first
+
+
+RUBBISH: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no weights": lambda kept: kept.update(weights=[]),
+    "a weight more": lambda kept: kept["weights"].append(1.0),
+    "short curve": lambda kept: kept.update(curve=kept["curve"][:-1]),
+    "a kind less": lambda kept: kept["by_kind"].pop(),
+    "ragged kinds": lambda kept: kept["by_kind"][0].pop(),
+    "narrow kinds": lambda kept: kept.update(by_kind=[row[:-1] for row in kept["by_kind"]]),
+    "unknown choice": lambda kept: kept.update(chosen="best"),
+    "unnamed": lambda kept: kept.update(named={}),
+}
+
+
+@pytest.mark.parametrize("spoil", RUBBISH.values(), ids=RUBBISH.keys())
+def test_a_kept_tuning_of_another_form_is_fitted_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    cold(monkeypatch, tmp_path)
+    fleet = Fleet(nodes(1, 1))
+    first = tuned(fleet, ShapeMix((ONE,), (1,)))
+    (path,) = tmp_path.rglob("*.json")
+    whole = path.read_bytes()
+    kept = msgspec.json.decode(whole)
+    spoil(kept)
+    path.write_bytes(msgspec.json.encode(kept))
+    assert tuned(fleet, ShapeMix((ONE,), (1,))) == first
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("where", ["a file in place of the folder", "a folder in place of the file"])
+def test_a_cache_that_cannot_be_written_is_told_and_fitted_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    cold(monkeypatch, tmp_path)
+    fleet, mix, said = Fleet(nodes(1, 1)), ShapeMix((ONE,), (2,)), []
+    if where.startswith("a folder"):
+        tuned(fleet, mix)
+        (path,) = tmp_path.rglob("*.json")
+        path.unlink()
+        (path / "full").mkdir(parents=True)
+    else:
+        (tmp_path / "tunings").write_text("")
+    first = tuned(fleet, mix, said.append)
+    assert "cannot be written" in said[-1]
+    assert tuned(fleet, mix, said.append) == first
+    assert len(said) == 2
 
 
 def test_another_mix_or_fleet_is_fitted_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,17 +20,18 @@ from __future__ import annotations
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
+from muster.cache import forget, keep, kept
 from muster.engine.kernels import place
 from muster.engine.placement import empty_knowledge, new_cache
 from muster.engine.state import FleetState
 from muster.kernels import Floats, Ints, Knowledge, NodeArrays, Scores, user_cache
 from muster.model.fleet import Fleet
-from muster.model.snapshot import write_atomically
 from muster.model.workload import ShapeMix
 from muster.planning.search import CovarianceSearch
 from muster.planning.tables import block_table, hole_table, kind_prices
@@ -92,16 +93,34 @@ def tuned(fleet: Fleet, mix: ShapeMix, say: Callable[[str], None] | None = None)
     labels = sorted({(node.labels, node.taints, node.schedulable) for node in fleet.nodes})
     key = msgspec.json.encode([VERSION, state.kinds, counts, labels, mix])
     path = user_cache() / "tunings" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Tuning)
-    except (OSError, msgspec.MsgspecError):
-        pass
+    found = _not_kept.get(path) or kept(path, Tuning)
+    if found is not None and _fits(found, state):
+        return found
     if say:
         say("Fitting the default policy to this fleet and mix, once (up to a minute; kept in the cache).")
     tuning = tune(fleet, mix)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, msgspec.json.encode(tuning))
+    forget(path)
+    if not keep(path, tuning):
+        _not_kept[path] = tuning
+        if say:
+            say(f"The cache folder cannot be written ({user_cache()}): the next command has to fit again.")
     return tuning
+
+
+_not_kept: dict[Path, Tuning] = {}
+"""Tunings of this process that the cache could not take."""
+
+
+def _fits(tuning: Tuning, state: FleetState) -> bool:
+    """Whether a kept tuning has the form that the kernel reads on this fleet; the kernel looks at no length itself."""
+    width = 1 + state.nodes.gpu_free.shape[1] + 1
+    return (
+        tuning.chosen in ("start", "fitted", "half", "fgd")
+        and list(tuning.named) == [name for name, *_ in WEIGHTS]
+        and len(tuning.weights) == default.PACK_CPU + 1
+        and len(tuning.curve) == 1001
+        and [len(row) for row in tuning.by_kind] == [width] * len(state.kinds)
+    )
 
 
 def knowledge_from(tuning: Tuning) -> Knowledge:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 from msgspec import Struct
 
@@ -16,6 +14,7 @@ from muster.model.workload import ShapeMix, Workload
 from muster.policy.registry import PolicyEntry, find_policy
 from muster.sim.inflate import typical_knowledge
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
+from muster.sim.processes import running
 from muster.sim.replay import Rejection, Replay
 from muster.traces import Trace
 
@@ -175,14 +174,10 @@ def replay_tasks(
         finally:
             forget_inputs()
         return
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=multiprocessing.get_context("spawn"))
-    try:
-        futures = [pool.submit(replay_one, task) for task in tasks]
+    with running(replay_one, tasks, jobs) as futures:
         for future in futures:
             outcome = future.result()
             if progress is not None:
                 for _ in range(PARTS):
                     progress()
             yield outcome
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -6,23 +6,23 @@ A run is named by a digest of all that it depends on, so `--resume` can only mee
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from muster.cache import forget, keep, kept
 from muster.engine.state import FleetState
 from muster.kernels import Knowledge, user_cache
-from muster.model.snapshot import write_atomically
 from muster.model.workload import ShapeMix
 from muster.policy.registry import find_policy
 from muster.sim.details import CURVES_AND_NODES, RunDetails, details_of
 from muster.sim.inflate import InflationData, InflationRun, run_inflation
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
+from muster.sim.processes import running
 
 
 class Task(Struct, frozen=True):
@@ -78,24 +78,34 @@ def sweep(
     one left.
     """
     folder = user_cache() / "sweeps" / digest
-    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{index}.json" for index in range(len(tasks))]
     done: dict[int, Outcome] = {}
-    for index in range(len(tasks)):
-        path = folder / f"{index}.json"
+    for index, (task, path) in enumerate(zip(tasks, paths, strict=True)):
         if not resume:
-            path.unlink(missing_ok=True)
-        elif path.exists():
-            done[index] = msgspec.json.decode(path.read_bytes(), type=Outcome)
-            each(done[index])
+            forget(path)
+        elif (found := kept(path, Outcome)) is not None and _is_of(found, task):
+            done[index] = found
+            each(found)
     left = [index for index in range(len(tasks)) if index not in done]
-    for index, outcome in _perform_all(tasks, left, jobs):
-        write_atomically(folder / f"{index}.json", msgspec.json.encode(outcome))
-        done[index] = outcome
-        each(outcome)
-    for index in range(len(tasks)):
-        (folder / f"{index}.json").unlink(missing_ok=True)
-    folder.rmdir()
+    safe = len(done)
+    try:
+        for index, outcome in _perform_all(tasks, left, jobs):
+            safe += keep(paths[index], outcome)
+            done[index] = outcome
+            each(outcome)
+    except KeyboardInterrupt:
+        again = "; the same command with --resume goes on" if safe else ""
+        raise KeyboardInterrupt(f"{safe:,} of {len(tasks):,} runs are kept{again}") from None
+    for path in paths:
+        forget(path)
+    forget(folder)
     return [done[index] for index in range(len(tasks))]
+
+
+def _is_of(outcome: Outcome, task: Task) -> bool:
+    """Whether a kept outcome can be that of the task: rubbish is not."""
+    same = (outcome.policy, outcome.seed) == (task.policy, task.seed)
+    return same and (outcome.details is not None) == bool(task.details) and outcome.wall_s > 0
 
 
 def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Iterator[tuple[int, Outcome]]:
@@ -106,13 +116,10 @@ def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Itera
         finally:
             forget_inputs()
         return
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        futures = {pool.submit(perform, tasks[index]): index for index in left}
+    with running(perform, [tasks[index] for index in left], jobs) as futures:
+        number = dict(zip(futures, left, strict=True))
         for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+            yield number[future], future.result()
 
 
 def sweep_digest(tasks: Sequence[Task], version: str) -> str:
