@@ -124,3 +124,12 @@ def test_specs_of_arrivals_and_seeds() -> None:
     assert parse_seeds("3,1..2,3") == [3, 1, 2]
     with pytest.raises(InputError):
         parse_seeds("1..99999")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1,,2", "5..1", "..3", "3..", "1..2..3", "²", "٣", "x", "9" * 5000, "1..1" + "0" * 5000]
+)
+def test_seeds_that_are_none(text: str) -> None:
+    with pytest.raises(InputError) as told:
+        parse_seeds(text)
+    assert len(str(told.value)) < 200

@@ -129,7 +129,7 @@ def frag(spec: str, workload: str | None, output: str) -> None:
     free = sum(float(state.nodes.gpu_free[row].sum()) for row in _schedulable(state)) / 1000
     causes = _causes(state, mix, free)
     gangs = _gangs(state, mix)
-    advice = _advice(causes)
+    advice = _advice(causes) if free else "No GPU is free."
     if output in ("json", "yaml"):
         document = {
             "schema": "muster.fleet.frag/v1", "gpus_free": round(free, 3), "typical_pods": source, "causes": causes,

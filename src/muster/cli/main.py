@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
 
 import click
 
 from muster import __version__
+from muster.cli.output import say
 from muster.errors import MusterError
 
 COMMANDS = {
@@ -41,6 +46,23 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand; Ctrl-C is told in one line, with what the command says about it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(": ".join(["interrupted", *map(str, error.args)])) from None
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C."""
+
+    exit_code = 130
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Tell it on stderr."""
+        say(f"muster: {self.message}")
+
 
 EPILOG = """\b
 Examples:
@@ -62,23 +84,56 @@ def main() -> None:
 
 def run(args: list[str] | None = None) -> None:
     """Entry point: runs `main` and turns every expected failure into one line and an exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, who then wants none of it
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
+        _refuse_undecodable(sys.argv[1:] if args is None else args)
         code = main.main(args=args, standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        code = _failed("interrupted", 130)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         code = error.exit_code
     except click.exceptions.Exit as error:
         code = error.exit_code
     except MusterError as error:
-        sys.stderr.write(f"muster: {error}\n")
-        code = 2
+        code = _failed(str(error))
     except BrokenPipeError:
-        # The reader went away (`| head`): that is its right. Keep the interpreter from flushing into the pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        code = 0  # the reader went away (`| head`): that is its right
+    except UnicodeEncodeError as error:
+        code = _failed(f"output cannot be written in {error.encoding}; set PYTHONIOENCODING=utf-8")
+    except MemoryError:
+        code = _failed("the memory does not suffice; take a smaller input or fewer --jobs")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = _failed(f"{where}cannot be read or written ({error.strerror or error})")
+    sys.exit(_flushed(code if isinstance(code, int) else 0))
+
+
+def _refuse_undecodable(args: Sequence[str]) -> None:
+    """Names that are no text could neither be printed nor written to a trace."""
+    for arg in args:
+        if any("\ud800" <= letter <= "\udfff" for letter in arg):
+            shown = arg.encode("utf-8", "backslashreplace").decode()
+            raise MusterError(f"argument '{shown}' is not UTF-8 text; rename the file, or set LC_ALL=C.UTF-8")
+
+
+def _failed(text: str, code: int = 2) -> int:
+    say(f"muster: {' '.join(text.split())}" if "\n" in text else f"muster: {text}")
+    return code
+
+
+def _flushed(code: int) -> int:
+    """Empty both streams; where one cannot be written, keep the interpreter from trying again at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and code == 0 and not isinstance(error, BrokenPipeError):
+                code = 2
+    return code

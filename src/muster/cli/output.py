@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -101,8 +102,13 @@ def console(*, err: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 0) or 100
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    asked = os.environ.get("COLUMNS", "")
+    # A width that is no number, or none that a table could have, is as good as none.
+    columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
+    width = None if stream.isatty() else columns or 100
+    # With both sizes given, rich does not look at the environment, whose figures may be beyond reading.
+    height = None if width is None else 25
+    return Console(file=stream, width=width, height=height, highlight=False, soft_wrap=False)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -122,8 +128,9 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 
 
 def say(text: str) -> None:
-    """Talk to the user: always on stderr, so that stdout stays data."""
-    click.echo(text, err=True)
+    """Talk to the user: always on stderr, so that stdout stays data; where stderr is full or gone, work goes on."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def thousands(value: float) -> str:

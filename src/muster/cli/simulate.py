@@ -149,12 +149,18 @@ def parse_arrivals(text: str) -> tuple[str, float]:
 def parse_seeds(text: str) -> list[int]:
     """``42``, ``42,43`` or ``42..51`` to numbers, in the order given and each once."""
     seeds: list[int] = []
+    shown = text if len(text) <= 40 else f"{text[:37]}..."
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
-        if not first.isdecimal() or (dots and not last.isdecimal()) or int(last or first) < int(first):
-            raise InputError(f"cannot be read ({text})", field="--seeds", hint="such as 42, 42,43 or 42..51")
-        if int(last or first) - int(first) >= 10000 or int(last or first) >= 2**31:
-            raise InputError(f"are too many or too large ({text})", field="--seeds", hint="at most 10,000, below 2^31")
+        digits = first + (last if dots else "0")
+        if not (first and (last or not dots) and digits.isascii() and digits.isdecimal()):
+            raise InputError(f"cannot be read ({shown})", field="--seeds", hint="such as 42, 42,43 or 42..51")
+        if max(len(first), len(last)) > 10 or int(last or first) >= 2**31:
+            raise InputError(f"are too large ({shown})", field="--seeds", hint="below 2^31")
+        if int(last or first) < int(first):
+            raise InputError(f"run backwards ({shown})", field="--seeds", hint="such as 42..51")
+        if int(last or first) - int(first) >= 10000 or len(seeds) > 10000:
+            raise InputError(f"are too many ({shown})", field="--seeds", hint="at most 10,000")
         seeds.extend(range(int(first), int(last or first) + 1))
     return list(dict.fromkeys(seeds))
 
@@ -170,7 +176,14 @@ def prepare(tasks: list[Task]) -> None:
     fleet = fleet_of(tasks[0].fleet)
     specs = list(dict.fromkeys(task.workload for task in tasks))
     for spec in specs:
-        check_inflation(fleet, workload_of(spec, tasks[0].fleet).workloads)
+        workloads = workload_of(spec, tasks[0].fleet).workloads
+        check_inflation(fleet, workloads)
+        largest = max(fleet.nodes, key=lambda node: node.healthy_gpus).healthy_gpus
+        too_large = [one for one in workloads if any(part.shape.gpus > largest for part in one.pod_sets)]
+        if too_large:
+            asked = max(part.shape.gpus for part in too_large[0].pod_sets)
+            pods = "1 pod asks" if len(too_large) == 1 else f"{len(too_large):,} pods ask"
+            say(f"{spec}: {pods} for more GPUs than any node has ({largest}); {too_large[0].name} for {asked}.")
     for spec in specs:
         trace = workload_of(spec, tasks[0].fleet)
         if trace.skipped:
@@ -239,10 +252,13 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
         Column("policy", "policy"),
         Column("runs", "runs", right=True, wide=True),
         *(Column(mark, f"{mark} %", right=True, show=_percent) for mark in marks),
-        Column("unallocated", "idle GPUs", right=True, show=thousands),
+        Column("unallocated", "idle GPUs", right=True, show=lambda value: "" if value is None else thousands(value)),
         Column("rejected_percent", "refused %", right=True, show=_percent),
         Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
     ]
+    for (workload, policy), group in groups.items():
+        if not any(record["arrived"] for record in group):
+            say(f"{workload}, {policy}: no pod arrived; the first one asks for more GPUs than may arrive in all.")
     runs = len(next(iter(groups.values())))
     mean = f" (mean of {runs} runs)" if runs > 1 else ""
     title = f"GPUs allocated, in % of the fleet, when pods asking for 90 % ... of it have arrived{mean}"
@@ -264,7 +280,7 @@ def _mean_row(workload: str, policy: str, group: list[dict[str, Any]]) -> dict[s
         workload=workload,
         policy=policy,
         runs=len(group),
-        unallocated=round(group[0]["gpus"] * (1 - row[mark] / 100)) if mark else 0,
+        unallocated=round(group[0]["gpus"] * (1 - row[mark] / 100)) if mark else None,
         rejected_percent=100 * mean([record["rejected"] / max(1, record["arrived"]) for record in group]),
         placements_per_s=round(mean([record.get("placements_per_s", 0.0) for record in group])),
     )
