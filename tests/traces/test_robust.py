@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.errors import InputError
-from muster.model import PodSet, PodShape, Workload
+from muster.model import Fleet, PodSet, PodShape, Workload
 from muster.traces import Trace, read_fleet, read_snapshot, read_workload, write_fleet, write_trace
+from muster.traces.files import check_target
 
 WORKLOADS = ("openb", "philly", "swf", "muster")
 FLEETS = ("openb", "kubectl", "muster", "alibaba2026")
@@ -174,3 +175,32 @@ def test_the_example_fleet() -> None:
     assert len({node.name for node in fleet}) == 150
     assert fleet.topology.levels == ("block", "rack")
     assert all(len(nodes) == 10 for nodes in fleet.domains("rack").values())
+
+
+@pytest.mark.parametrize("path", ["", "a/b/c.trace", ".", "pipe", "/dev/null", "/dev/full", "n" * 5000, "file/x.trace"])
+def test_what_cannot_be_replaced_by_a_file_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("file").write_text("kept")
+    devices = {device: Path(device).stat().st_mode for device in ("/dev/null", "/dev/full") if Path(device).exists()}
+    for write in (lambda: check_target(path), lambda: write_fleet(Fleet(), path)):
+        with pytest.raises(InputError) as told:
+            write()
+        assert len(str(told.value)) < 400
+        assert "\n" not in str(told.value)
+    assert {device: Path(device).stat().st_mode for device in devices} == devices
+    assert sorted(one.name for one in Path().iterdir()) == ["file", "pipe"]
+
+
+@pytest.mark.parametrize("kind", ["", "openb:", "swf:", "muster:", "kubectl:"])
+def test_links_that_lead_nowhere_are_told_as_such(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dangling").symlink_to("nothing")
+    Path("loop").symlink_to("loop")
+    read = read_fleet if kind == "kubectl:" else read_workload
+    with pytest.raises(InputError, match="dangling: is a symbolic link that leads nowhere"):
+        read(f"{kind}dangling")
+    with pytest.raises(InputError, match=r"loop: (is a symbolic link that leads nowhere|cannot be read)"):
+        read(f"{kind}loop")

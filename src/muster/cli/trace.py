@@ -98,7 +98,9 @@ def convert(spec: str, out: str, what: str | None) -> None:
     """
     from muster.model import save_snapshot
     from muster.traces import read_fleet, read_snapshot_and_skipped, read_workload, write_fleet, write_trace
+    from muster.traces.files import check_target
 
+    check_target(out)
     if what == "fleet":
         fleet, skipped = read_fleet(spec)
         write_fleet(fleet, out)
@@ -163,8 +165,10 @@ def generate(
     if not out:
         raise click.UsageError("Missing option '-O' / '--out': the file to write.")
     from muster.traces import read_fleet, read_workload, write_trace
+    from muster.traces.files import check_target
     from muster.traces.summary import summarize
 
+    check_target(out)
     options = [f"mix={mix}", *([f"pods={pods}"] if pods else []), f"seed={seed}"]
     options += [f"load={load:g}"] if load is not None else []
     fleet, _ = read_fleet(fleet_spec)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 from muster.errors import InputError
 from muster.model.snapshot import write_atomically
 from muster.report.page import Report, to_html
 from muster.report.svg import Picture, to_svg
+from muster.traces.files import check_target as check_writable
 
 REPORT_SUFFIXES = (".html", ".htm")
 PLOT_SUFFIXES = (".svg", ".png")
@@ -20,17 +20,12 @@ _PNG_HINT = "pip install 'muster-gpu[png]', or write an .svg"
 def check_target(path: str, suffixes: tuple[str, ...], option: str) -> None:
     """Raise `InputError` if a file of this name cannot be written or would be of an unknown kind."""
     target = Path(path)
-    if target.suffix.lower() not in suffixes:
+    if path and target.suffix.lower() not in suffixes:
         raise InputError(
             f"is of an unknown kind ({target.suffix or 'no suffix'})", file=path, field=option,
             hint=f"name it {' or '.join('*' + suffix for suffix in suffixes)}",
         )  # fmt: skip
-    if target.is_dir():
-        raise InputError("cannot be written (is a directory)", file=path, field=option)
-    if not target.parent.is_dir():
-        raise InputError("cannot be written (its folder does not exist)", file=path, field=option, hint="make it first")
-    if not os.access(target.parent, os.W_OK):
-        raise InputError("cannot be written (its folder is read-only)", file=path, field=option)
+    check_writable(path, option)
     if target.suffix.lower() == ".png" and importlib.util.find_spec("resvg_py") is None:
         raise InputError("needs a library that is not here", file=path, field=option, hint=_PNG_HINT)
 

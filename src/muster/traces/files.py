@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -70,6 +71,30 @@ def decode_text(data: bytes, file: str) -> str:
     return text.removeprefix("\ufeff")
 
 
+def check_target(path: str, field: str | None = None) -> None:
+    """Raise `InputError` where no file can be put: files are replaced whole, which a device or a pipe must not be."""
+    try:
+        target = Path(path)
+        if not path or "\0" in path:
+            raise InputError("no file to write is named", field=field)
+        if target.is_dir():
+            raise InputError("cannot be written (is a directory)", file=path, field=field)
+        if target.exists() and not target.is_file():
+            hint = "name a file; what is asked for is always written whole"
+            raise InputError("cannot be written (is no regular file)", file=path, field=field, hint=hint)
+        if not target.parent.is_dir():
+            what = "cannot be written (its folder does not exist)"
+            raise InputError(what, file=path, field=field, hint="make it first")
+        if not os.access(target.parent, os.W_OK):
+            raise InputError("cannot be written (its folder is read-only)", file=path, field=field)
+        target.lstat()  # told here where the name is too long
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        what = f"cannot be written ({error.strerror or error})"
+        raise InputError(what, file=path if len(path) <= 200 else f"{path[:197]}...", field=field) from None
+
+
 def pack(data: bytes, path: str) -> bytes:
     """``data`` as gzip if ``path`` ends in .gz (always the same bytes for the same data), else as it is."""
     if not path.endswith(".gz"):
@@ -95,9 +120,17 @@ def _read_raw(path: str) -> bytes:
         with Path(path).open("rb") as stream:
             return _read_all(stream, path)
     except FileNotFoundError:
+        check_link(path)
         raise InputError("does not exist", file=path, hint=neighbours(path)) from None
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or error})", file=path) from None
+
+
+def check_link(path: str) -> None:
+    """Raise `InputError` if there is a symbolic link by this name that leads nowhere."""
+    with contextlib.suppress(ValueError):
+        if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 - these two never raise OSError
+            raise InputError("is a symbolic link that leads nowhere", file=path)
 
 
 def _unpack(data: bytes, path: str) -> bytes:
@@ -125,5 +158,5 @@ def neighbours(path: str) -> str | None:
     """A hint with near names in the same directory."""
     target = Path(path)
     with contextlib.suppress(OSError):
-        return near(target.name, sorted(entry.name for entry in target.parent.iterdir()))
+        return near(target.name, sorted(entry.name for entry in target.parent.iterdir() if entry.exists()))
     return None

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.model.snapshot import write_atomically
-from muster.traces.files import decode_text, pack, read_bytes
+from muster.traces.files import check_target, decode_text, pack, read_bytes
 
 _Row = TypeVar("_Row")
 
@@ -109,6 +109,7 @@ def short(number: int) -> str:
 
 def write_lines(rows: list[Any], path: str) -> None:
     """Write rows as JSON Lines, gzip where the name ends in .gz; whole or not at all."""
+    check_target(str(path))
     encoder = msgspec.json.Encoder()
     try:
         data = b"".join(encoder.encode(row) + b"\n" for row in rows)

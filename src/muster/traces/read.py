@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from muster.errors import InputError
 from muster.model import Fleet, Snapshot, load_snapshot
-from muster.traces.files import near, neighbours, read_bytes, read_head
+from muster.traces.files import check_link, near, neighbours, read_bytes, read_head
 from muster.traces.spec import Spec, exists, parse_spec
 from muster.traces.trace import Skipped, Trace
 
@@ -166,6 +166,7 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
     if spec.path in kinds:
         return Spec(spec.text, spec.path, "", spec.options)
     if not exists(spec.path):
+        check_link(spec.path)
         hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
         raise InputError(f"is neither a file nor a kind of {what}", file=spec.path or None, hint=hint)
     read_bytes(spec.path)  # a directory, an empty or a damaged file is told as such, not as an unknown kind
