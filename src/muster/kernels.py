@@ -60,9 +60,12 @@ def _prepare_cache() -> None:
     except OSError:
         writable = False
     if not writable:
+        import atexit
+        import shutil
         import tempfile
 
         folder = Path(tempfile.mkdtemp(prefix="muster-kernels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
     if not os.environ.get("NUMBA_DISABLE_JIT") and not any(folder.rglob("*.nbi")) and sys.stderr.isatty():
         sys.stderr.write("muster: compiling kernels, once (about ten seconds)\n")
@@ -72,6 +75,29 @@ _prepare_cache()
 
 import numba  # noqa: E402
 from numba import types  # noqa: E402
+from numba.core import caching  # noqa: E402
+
+
+def _damaged_is_absent(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba compiles again where a kept file is not there, but gives up where one was cut short. Here both are one."""
+
+    @functools.wraps(load)
+    def call(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except FileNotFoundError:
+            raise
+        except Exception:  # unpickling rubbish raises whatever it likes
+            if load.__name__ == "_load_index":
+                return {}
+            raise FileNotFoundError from None
+
+    return call
+
+
+for _loader in ("_load_index", "_load_data"):
+    if hasattr(caching.IndexDataCacheFile, _loader):
+        setattr(caching.IndexDataCacheFile, _loader, _damaged_is_absent(getattr(caching.IndexDataCacheFile, _loader)))
 
 
 class NodeArrays(NamedTuple):
