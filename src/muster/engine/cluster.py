@@ -1,0 +1,205 @@
+"""The fleet as the cycle uses it: gangs placed and released whole, and nodes held for others."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from msgspec.structs import replace
+
+from muster.engine.domains import TopologyIndex
+from muster.engine.kernels.gang import count_room, place_gang, release_pods
+from muster.engine.kernels.hold import hold_free
+from muster.engine.kernels.nodes import apply
+from muster.engine.placement import Placer
+from muster.engine.state import Allocation, FleetState
+from muster.engine.topology import Refused
+from muster.engine.topology import place_gang as place_in_topology
+from muster.errors import InputError
+from muster.kernels import Ints, direct
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
+from muster.model.plan import PodPlacement
+from muster.model.reasons import Reason, Verdict
+from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
+from muster.policy.registry import find_policy
+
+_place_gang, _release_pods = direct(place_gang), direct(release_pods)
+_apply, _hold_free, _count_room = direct(apply), direct(hold_free), direct(count_room)
+
+FLAVOR_LABEL = "muster.dev/flavor"
+
+
+class GangKind:
+    """All workloads that ask for the same: they are decided once.
+
+    ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
+    ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
+    it was last refused and why.
+    """
+
+    def __init__(
+        self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...]
+    ) -> None:
+        self.pod_sets = tuple(each for each in pod_sets if each.count)
+        self.topology = topology
+        self.flavors = flavors
+        self.pods: dict[str, Ints] = {}
+        self.refused: dict[str, tuple[int, Reason]] = {}
+        self.never: dict[str, bool] = {}
+        self.count = sum(each.count for each in self.pod_sets)
+        self.simple = all(each.shape.gpus <= 1 or each.shape.gpu_milli == WHOLE_GPU_MILLI for each in self.pod_sets)
+        self.milli = sum(each.count * each.shape.gpu_milli_total for each in self.pod_sets)
+
+
+class Cluster:
+    """Places gangs on a fleet under one placement policy.
+
+    ``flavored`` makes nodes of one flavor selectable: pods are then bound to the nodes of the flavor that is tried.
+    ``releases`` counts what may have made room: a kind that was refused is not tried again before it rises.
+    """
+
+    def __init__(self, fleet: Fleet, placement: str, *, flavored: bool) -> None:
+        policy = find_policy(placement)
+        if policy.needs_tuning or policy.needs_typical:
+            raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint="such as best-fit")
+        self.fleet = fleet
+        self.flavored = flavored
+        self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
+        self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
+        self.index = TopologyIndex(self.state)
+        self.position = {name: index for index, name in enumerate(self.state.node_names)}
+        self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
+        self.releases = 0
+        self._kinds: dict[tuple[object, ...], GangKind] = {}
+        self._out = np.zeros((3, 64), np.int64)
+
+    def kind_of(self, workload: Workload) -> GangKind:
+        """The kind of a workload; one object for all that ask for the same."""
+        key = (workload.pod_sets, workload.topology, workload.flavors)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = GangKind(*key)
+        return kind
+
+    def pods_of(self, kind: GangKind, flavor: str) -> Ints:
+        """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""
+        pods = kind.pods.get(flavor)
+        if pods is None:
+            rows = [(self.shape_id(each.shape, flavor), each.count) for each in kind.pod_sets]
+            pods = kind.pods[flavor] = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+        return pods
+
+    def shape_id(self, shape: PodShape, flavor: str) -> int:
+        """The row of a shape that is bound to the nodes of a flavor."""
+        if self.flavored:
+            selector = tuple(sorted({**dict(shape.node_selector), FLAVOR_LABEL: flavor}.items()))
+            shape = replace(shape, node_selector=selector)
+        return self.state.shape_id(shape)
+
+    def place(self, kind: GangKind, flavor: str) -> Ints | Reason:
+        """Place the gang, all or none: rows node, shape and device mask, a column a pod; else why it does not fit."""
+        pods = self.pods_of(kind, flavor)
+        if kind.topology is not None:
+            found = place_in_topology(self.placer, self.index, [(s, c) for s, c in pods.T.tolist()], kind.topology)
+            if isinstance(found, Refused):
+                return found.reason
+            rows = [(each.node, each.shape, each.devices) for each in found.allocations]
+            return np.array(rows, np.int64).reshape(-1, 3).T.copy()
+        if kind.count > self._out.shape[1]:
+            self._out = np.zeros((3, kind.count), np.int64)
+        placed = _place_gang(pods, self.placer.scene(), self._out)
+        return self._out[:, :placed].copy() if placed == kind.count else Reason.CAPACITY
+
+    def fits(self, kind: GangKind, flavor: str) -> bool:
+        """Whether the gang could be placed now; nothing changes."""
+        pods = self.pods_of(kind, flavor)
+        nodes, shapes = self.state.nodes, self.state.shapes
+        for shape, count in pods.T.tolist():
+            if _count_room(shape, count, nodes, shapes) < count:
+                return False
+        if kind.topology is None and pods.shape[1] == 1 and kind.simple:
+            return True
+        placed = self.place(kind, flavor)
+        if isinstance(placed, Reason):
+            return False
+        self.give_back(placed)
+        return True
+
+    def give_back(self, rows: Ints) -> None:
+        """Take back what a gang was given, only for a trial: what was refused stays refused."""
+        _release_pods(rows, self.state.nodes, self.state.shapes)
+
+    def release(self, rows: Ints) -> None:
+        """Take back what a gang was given: what was refused may fit now."""
+        self.give_back(rows)
+        self.releases += 1
+
+    def take(self, rows: Ints) -> None:
+        """Give a gang the very places of ``rows``; the reverse of `release`."""
+        nodes, shapes = self.state.nodes, self.state.shapes
+        for node, shape, devices in rows.T.tolist():
+            _apply(node, shape, devices, 1, nodes, shapes)
+
+    def assign(self, kind: GangKind, flavor: str, places: Sequence[PodPlacement]) -> Ints:
+        """Take the places of a gang that runs already; raises `InputError` where they are not free."""
+        shapes = [shape for shape, count in self.pods_of(kind, flavor).T.tolist() for _ in range(count)]
+        rows = np.zeros((3, len(places)), np.int64)
+        for index, (place, shape) in enumerate(zip(places, shapes, strict=False)):
+            devices = sum(1 << device for device in place.devices)
+            self.state.assign(Allocation(self.position[place.node], shape, devices))
+            rows[:, index] = self.position[place.node], shape, devices
+        return rows
+
+    def places(self, rows: Ints) -> tuple[PodPlacement, ...]:
+        """Rows as placements by name."""
+        found: list[PodPlacement] = []
+        pods: list[list[int]] = rows.T.tolist()
+        for node, shape, devices in pods:
+            indexes = tuple(index for index in range(devices.bit_length()) if devices >> index & 1)
+            milli = self.state.shape_list[shape].gpu_milli if indexes else 0
+            found.append(PodPlacement(self.state.node_names[node], indexes, milli))
+        return tuple(found)
+
+    def verdict(self, kind: GangKind, flavor: str) -> tuple[PodShape, Verdict]:
+        """Why nodes refuse the gang: of its shapes, the one that the fewest nodes take."""
+        shapes = self.pods_of(kind, flavor)[0].tolist()
+        verdicts = [(self.placer.verdict(shape), index) for index, shape in enumerate(shapes)]
+        worst, index = min(verdicts, key=lambda each: (each[0].feasible, each[1]))
+        return kind.pod_sets[index].shape, worst
+
+    @contextmanager
+    def holding(self, hold: Hold | None) -> Generator[None]:
+        """Hide what ``hold`` names while something else is placed."""
+        if hold is None or not len(hold.rows):
+            yield
+            return
+        held = hold.amounts.copy()
+        _hold_free(hold.rows, held, 1, self.state.nodes)
+        try:
+            yield
+        finally:
+            _hold_free(hold.rows, held, -1, self.state.nodes)
+
+
+class Hold:
+    """What is kept for others: nodes, and of each its CPU, memory and devices (a row a node)."""
+
+    def __init__(self, rows: Ints, amounts: Ints) -> None:
+        self.rows = rows
+        self.amounts = amounts
+
+
+def whole_nodes(cluster: Cluster, rows: Sequence[int]) -> Hold:
+    """A hold on all that is free on some nodes."""
+    width = cluster.state.nodes.gpu_free.shape[1]
+    return Hold(np.array(rows, np.int64), np.full((len(rows), 2 + width), np.iinfo(np.int64).max // 4, np.int64))
+
+
+def _with_flavors(fleet: Fleet) -> Fleet:
+    """The fleet with its nodes' flavors as labels."""
+    nodes = tuple(
+        replace(node, labels=tuple(sorted({**dict(node.labels), FLAVOR_LABEL: node.flavor}.items())))
+        for node in fleet.nodes
+    )
+    return replace(fleet, nodes=nodes)

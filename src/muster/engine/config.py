@@ -1,0 +1,40 @@
+"""The settings of a scheduling cycle; `muster explain-config` prints them with these words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+NotNegative = Annotated[float, Meta(ge=0)]
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cycle does and in which order.
+
+    Attributes:
+        placement: the policy that scores nodes; one of those of `muster simulate --policy` that need no fitting.
+        ordering: who goes first among equal priorities; one of docs/reference/queues.md.
+        half_life_s: past use counts half after so long.
+        gangs: ``all-or-nothing``, or ``one-by-one``: pods start as they find room (a teaching baseline: it deadlocks).
+        queueing: ``backfill`` lets work run past a gang that waits if it delays no reserved start; ``strict`` lets
+            nothing past it; ``best-effort`` lets everything past it.
+        reservations: how many gangs that wait have a reserved start (``backfill`` only).
+        run_s: how long work is taken to run whose owner stated no limit.
+        overrun: work that outlives its limit is taken to run on for this part of the time that it has run.
+        reclaim: stop borrowers when a queue asks for its own nominal quota.
+        preempt_lower_priority: stop work of lower priority in the same queue.
+        min_runtime_s: work is not stopped for others before it has run so long; a queue may ask for more.
+    """
+
+    placement: str = "best-fit"
+    ordering: str = "fair-share"
+    half_life_s: Annotated[float, Meta(gt=0)] = 7 * 86400.0
+    gangs: Literal["all-or-nothing", "one-by-one"] = "all-or-nothing"
+    queueing: Literal["backfill", "strict", "best-effort"] = "backfill"
+    reservations: Annotated[int, Meta(ge=1, le=1000)] = 1
+    run_s: Annotated[float, Meta(gt=0)] = 86400.0
+    overrun: NotNegative = 0.1
+    reclaim: bool = True
+    preempt_lower_priority: bool = True
+    min_runtime_s: NotNegative = 0.0

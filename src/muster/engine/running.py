@@ -1,0 +1,121 @@
+"""The work that runs: when it should end, what stopping it would lose, and who holds what."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from muster.engine.cluster import GangKind
+from muster.engine.config import Config
+from muster.kernels import Ints
+from muster.model.workload import Workload
+
+LEAST_OVERRUN_S = 60.0
+"""Work that outlived its limit is taken to run at least so much longer."""
+
+
+class RunningGang:
+    """A workload that runs: ``rows`` are node, shape and device mask, a column a pod."""
+
+    __slots__ = ("checkpointed_s", "flavor", "kind", "limit_s", "rows", "started_s", "workload")
+
+    def __init__(
+        self, workload: Workload, kind: GangKind, flavor: str, rows: Ints, started_s: float,
+        checkpointed_s: float | None,
+    ) -> None:  # fmt: skip
+        self.workload = workload
+        self.kind = kind
+        self.flavor = flavor
+        self.rows = rows
+        self.started_s = started_s
+        self.checkpointed_s = checkpointed_s
+        self.limit_s = started_s
+
+    def lost_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds that are lost if it is stopped now: since the last checkpoint, and those of its restart."""
+        saved = self.started_s if self.checkpointed_s is None else max(self.checkpointed_s, self.started_s)
+        restart = self.workload.checkpointing.restart_s if self.workload.checkpointing else 0.0
+        return (max(0.0, now_s - saved) + restart) * self.kind.milli / 1000.0
+
+    def again(self) -> Workload:
+        """The workload as it goes back to its queue."""
+        return replace(self.workload, attempts=self.workload.attempts + 1)
+
+
+class RunningSet:
+    """All running gangs by name, and in the order in which they should end."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._by_name: dict[str, RunningGang] = {}
+        self._ends: list[tuple[float, str]] = []
+        self._held: dict[tuple[str, str], int] = {}
+        self._by_queue: dict[str, dict[str, RunningGang]] = {}
+        self._priorities: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[RunningGang]:
+        return iter(self._by_name.values())
+
+    def __getitem__(self, name: str) -> RunningGang:
+        return self._by_name[name]
+
+    def expected_s(self, workload: Workload) -> float:
+        """How long a workload is taken to run, from its start."""
+        return self._config.run_s if workload.time_limit_s is None else workload.time_limit_s
+
+    def add(self, run: RunningGang) -> None:
+        """Enter a gang that starts."""
+        run.limit_s = run.started_s + self.expected_s(run.workload)
+        self._by_name[run.workload.name] = run
+        insort(self._ends, (run.limit_s, run.workload.name))
+        self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
+        self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
+        key = run.workload.queue, run.workload.user
+        self._held[key] = self._held.get(key, 0) + run.kind.milli
+
+    def remove(self, name: str) -> RunningGang:
+        """Take out a gang that ends."""
+        run = self._by_name.pop(name)
+        del self._ends[bisect_left(self._ends, (run.limit_s, name))]
+        self._priorities[run.workload.priority] -= 1
+        if not self._priorities[run.workload.priority]:
+            del self._priorities[run.workload.priority]
+        del self._by_queue[run.workload.queue][name]
+        self._held[run.workload.queue, run.workload.user] -= run.kind.milli
+        return run
+
+    def in_queue(self, queue: str) -> Iterable[RunningGang]:
+        """What runs of a queue."""
+        return self._by_queue.get(queue, {}).values()
+
+    @property
+    def lowest_priority(self) -> float:
+        """The lowest priority of all that runs; infinite if nothing does."""
+        return min(self._priorities, default=float("inf"))
+
+    def held_by(self, queue: str, user: str) -> int:
+        """GPU that a user's running work in a queue holds, in milli."""
+        return self._held.get((queue, user), 0)
+
+    def ends_s(self, run: RunningGang, now_s: float) -> float:
+        """When a gang should end: its limit, or if that has passed, the time that overrunning work is given."""
+        if run.limit_s > now_s:
+            return run.limit_s
+        return now_s + max(LEAST_OVERRUN_S, self._config.overrun * (now_s - run.started_s))
+
+    def by_end(self, now_s: float) -> list[tuple[float, RunningGang]]:
+        """All that runs with the time at which it should end, soonest first."""
+        split = bisect_left(self._ends, (now_s, "\U0010ffff"))
+        late = [(self.ends_s(run, now_s), run) for _, name in self._ends[:split] if (run := self._by_name[name])]
+        rest = [(end, self._by_name[name]) for end, name in self._ends[split:]]
+        if not late:
+            return rest
+        return sorted(late + rest, key=lambda each: (each[0], each[1].workload.name))

@@ -1,0 +1,447 @@
+"""The scheduling cycle: what waits, what runs, and the plan that one cycle makes of them.
+
+A `Scheduler` is fed events (submitted, finished, cancelled) and asked for a plan when something changed. It keeps
+what it learned: a kind of gang that was refused is not tried again before something was released, and a queue whose
+quota is used is not walked again before quota came back. So a cycle costs what changed, not what waits.
+
+`muster.engine.decide.decide` is the same from a snapshot, with nothing kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+
+from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
+from muster.engine.config import Config
+from muster.engine.pending import Gang, Order, Pending
+from muster.engine.preempt import find_victims, within_nominal
+from muster.engine.quota import QuotaTree, check_queues
+from muster.engine.running import RunningGang, RunningSet
+from muster.engine.shares import Shares
+from muster.engine.timeline import Slot, earliest_slot
+from muster.engine.topology import check_request
+from muster.errors import InputError, StateError
+from muster.kernels import Ints
+from muster.model.fleet import Topology
+from muster.model.plan import Decision, Evict, Place, Plan, Reserve
+from muster.model.reasons import Reason, Tier
+from muster.model.snapshot import AdvanceReservation, Running, Snapshot
+from muster.model.workload import Workload
+
+Rank = tuple[float, ...]
+UNLIMITED = 1 << 62
+
+
+class Scheduler:
+    """Holds a fleet, its queues and its work, and makes plans.
+
+    Args:
+        snapshot: what there is at the start.
+        config: how to decide.
+
+    Raises:
+        InputError: for a snapshot that contradicts itself, naming the field.
+    """
+
+    def __init__(self, snapshot: Snapshot, config: Config) -> None:
+        check_queues(snapshot.queues)
+        self.config = config
+        self.queues = {queue.name: queue for queue in snapshot.queues}
+        self.quota = QuotaTree(snapshot.queues)
+        self.cluster = Cluster(snapshot.fleet, config.placement, flavored=any(q.quotas for q in snapshot.queues))
+        self.shares = Shares(snapshot.queues, config, snapshot.taken_s)
+        self.pending = Pending()
+        self.running = RunningSet(config)
+        self.finished = set(snapshot.finished)
+        self.reservations = snapshot.reservations
+        self.slots: dict[str, Slot] = {}
+        self._quota_version = 0
+        self._rooms: dict[str, tuple[int, int]] = {}
+        self._borrowing: dict[str, dict[str, None]] = {}
+        for use in snapshot.usage:
+            self.shares.add_past(use.queue, use.user, use.gpu_s)
+        for run in snapshot.running:
+            self._adopt(run)
+        for workload in snapshot.pending:
+            self.submit(workload)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def submit(self, workload: Workload) -> None:
+        """New work; raises `StateError` if the name is taken."""
+        if workload.name in self.pending.gangs or workload.name in self.running:
+            raise StateError(f"workload {workload.name} is there already")
+        _check_workload(workload, self.cluster.fleet.topology)
+        self.pending.add(Gang(workload, self.cluster.kind_of(workload)))
+
+    def cancel(self, name: str) -> None:
+        """Work that waits is withdrawn."""
+        self.pending.remove(self.pending.gangs[name])
+        self.slots.pop(name, None)
+
+    def finish(self, name: str, now_s: float, *, well: bool = True) -> RunningGang:
+        """Work that runs has ended; if ``well``, what depends on it may start."""
+        run = self._stop(name, now_s)
+        if well:
+            self.finished.add(name)
+        return run
+
+    def _adopt(self, run: Running) -> None:
+        kind = self.cluster.kind_of(run.workload)
+        flavor = self._flavor_of(run)
+        rows = self.cluster.assign(kind, flavor, run.pods)
+        self._enter(RunningGang(run.workload, kind, flavor, rows, run.started_s, run.checkpointed_s))
+
+    def _flavor_of(self, run: Running) -> str:
+        if not self.cluster.flavored or not run.pods:
+            return ""
+        return self.cluster.fleet.nodes[self.cluster.position[run.pods[0].node]].flavor
+
+    def _enter(self, run: RunningGang) -> None:
+        self.running.add(run)
+        self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
+        self._note_quota(run)
+        self.shares.start(run.workload, run.flavor, run.kind.milli, run.started_s)
+
+    def _note_quota(self, run: RunningGang) -> None:
+        self._quota_version += 1
+        borrowing = self._borrowing.setdefault(run.flavor, {})
+        if self.queues and self.quota.borrowed(run.workload.queue, run.flavor) > 0:
+            borrowing[run.workload.queue] = None
+        else:
+            borrowing.pop(run.workload.queue, None)
+
+    def borrowing(self, flavor: str) -> Iterable[str]:
+        """The queues that use more of a flavor than their nominal quota."""
+        return self._borrowing.get(flavor, ())
+
+    def _stop(self, name: str, now_s: float) -> RunningGang:
+        run = self.running.remove(name)
+        self.cluster.release(run.rows)
+        self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
+        self._note_quota(run)
+        self.shares.stop(run.workload, run.flavor, run.kind.milli, now_s)
+        if run.limit_s > now_s:
+            for slot in self.slots.values():
+                slot.stale = True
+        return run
+
+    # -- the cycle ----------------------------------------------------------------------------------------------------
+
+    def cycle(self, now_s: float) -> Plan:
+        """Decide what starts, waits, and stops now. The plan is taken as carried out: the state is that after it."""
+        decisions: list[Decision] = []
+        self.shares.advance(now_s)
+        self._give_up(now_s)
+        met: set[str] = set()
+        for gang in self._heads():
+            reason = self._try(gang, now_s, decisions)
+            if reason in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.QUOTA) and self._preempt(gang, now_s, decisions):
+                continue
+            if reason not in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.RESERVED) and not self._entitled(gang, reason):
+                continue
+            if self.config.queueing != "backfill":
+                break
+            slot = self._reserve(gang, now_s)
+            if slot is not None:
+                if slot is not self.slots.get(slot.name):
+                    decisions.append(Reserve(gang.workload.name, slot.start_s, slot.node_names(self.cluster)))
+                self.slots[slot.name] = slot
+                met.add(slot.name)
+                if len(met) == self.config.reservations:
+                    break
+        self.slots = {name: slot for name, slot in self.slots.items() if name in met}
+        if self.config.queueing != "strict":
+            self._backfill(now_s, decisions)
+        return Plan(tuple(decisions))
+
+    def _give_up(self, now_s: float) -> None:
+        late = [
+            gang
+            for gang in self.pending
+            if gang.workload.start_deadline_s is not None and gang.workload.start_deadline_s < now_s
+        ]
+        for gang in late:
+            self.cancel(gang.workload.name)
+
+    def _rank(self, queue: str) -> Rank:
+        return self.shares.rank(queue)
+
+    def _heads(self) -> Iterator[Gang]:
+        """Gangs in order over all queues: priority, then the queue's rank, then submission and name.
+
+        A queue's rank changes as its work starts: it is compared anew whenever the queue comes to the top. What asks
+        for more than its queue could get, by quota or by reclaim, is passed over without a look.
+        """
+        heap: list[tuple[int, Rank, Order, str, int]] = []
+
+        def push(queue: str, start: int) -> None:
+            index = self.pending.next_within(queue, start, self._room(queue))
+            if index >= 0:
+                order = self.pending.in_order(queue)[index].order
+                heapq.heappush(heap, (order[0], self._rank(queue), order, queue, index))
+
+        for queue in list(self.pending.queues):
+            push(queue, 0)
+        refused: set[tuple[str, GangKind]] = set()
+        while heap:
+            priority, rank, order, queue, index = heapq.heappop(heap)
+            if rank != self._rank(queue):
+                heapq.heappush(heap, (priority, self._rank(queue), order, queue, index))
+                continue
+            gang = self.pending.in_order(queue)[index]
+            if (queue, gang.kind) not in refused:
+                yield gang
+            if gang.workload.name not in self.pending.gangs:
+                push(queue, index)
+                continue
+            if gang.reason is not None and gang.reason.tier is not Tier.GATED:
+                refused.add((queue, gang.kind))
+            push(queue, index + 1)
+
+    def _room(self, queue: str) -> int:
+        """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""
+        if not self.queues or queue not in self.queues:
+            return UNLIMITED
+        known = self._rooms.get(queue)
+        if known is not None and known[0] == self._quota_version:
+            return known[1]
+        room = 0
+        for flavor in self.cluster.flavors:
+            own = self.quota.nominal(queue, flavor) - self.quota.used(queue, flavor) if self.config.reclaim else 0
+            room = max(room, own, self.quota.available(queue, flavor))
+        self._rooms[queue] = (self._quota_version, room)
+        return room
+
+    def flavors_of(self, kind: GangKind) -> Iterable[str]:
+        """The flavors that a kind may use, in the order in which they are tried."""
+        if not self.cluster.flavored:
+            return ("",)
+        return kind.flavors or self.cluster.flavors
+
+    def _gated(self, workload: Workload, now_s: float) -> Reason | None:
+        if self.queues and workload.queue not in self.queues:
+            return Reason.UNKNOWN_QUEUE
+        if workload.not_before_s > now_s:
+            return Reason.HELD
+        if any(name not in self.finished for name in workload.depends_on):
+            return Reason.DEPENDENCY
+        queue = self.queues.get(workload.queue)
+        if queue is not None and queue.max_running_milli is not None:
+            held = self.running.held_by(workload.queue, workload.user)
+            if held + self.cluster.kind_of(workload).milli > queue.max_running_milli:
+                return Reason.OVER_LIMIT
+        return None
+
+    def _try(self, gang: Gang, now_s: float, decisions: list[Decision]) -> Reason | None:
+        """Start a gang if it may and can; else why not, the reason of the flavor that came nearest."""
+        workload, kind = gang.workload, gang.kind
+        gang.reason = self._gated(workload, now_s)
+        if gang.reason is not None:
+            return gang.reason
+        reasons: list[Reason] = []
+        for flavor in self.flavors_of(kind):
+            reason = self.quota.fits(workload.queue, flavor, kind.milli) if self.queues else None
+            rows = None
+            if reason is None:
+                rows, reason = self._place(gang, flavor, now_s)
+            if rows is not None:
+                ends_s = now_s + self.running.expected_s(workload)
+                for slot in self._ahead_of(gang):
+                    if ends_s > slot.start_s:
+                        slot.charge(self.cluster, rows)
+                self._start(gang, flavor, rows, now_s, decisions, backfilled=bool(self._ahead_of(gang)))
+                return None
+            reasons.append(reason or Reason.CAPACITY)
+        gang.reason = max(reasons, key=lambda reason: (reason.tier, -reason.bit))
+        return gang.reason
+
+    def _place(self, gang: Gang, flavor: str, now_s: float) -> tuple[Ints | None, Reason | None]:
+        """The places of a gang on a flavor's nodes, if it fits there now and delays no slot."""
+        kind = gang.kind
+        noted = kind.refused.get(flavor)
+        if noted is not None and noted[0] == self.cluster.releases:
+            return None, noted[1]
+        ends_s = now_s + self.running.expected_s(gang.workload)
+        holds = [slot.hold(self.cluster) for slot in self._ahead_of(gang) if ends_s > slot.start_s]
+        advance = (self._advance(each, gang.workload, now_s, ends_s) for each in self.reservations)
+        holds += [hold for hold in advance if hold is not None]
+        with ExitStack() as stack:
+            for hold in holds:
+                stack.enter_context(self.cluster.holding(hold))
+            placed = self.cluster.place(kind, flavor)
+        if isinstance(placed, Reason):
+            if not holds:
+                kind.refused[flavor] = (self.cluster.releases, placed)
+                return None, placed
+            return None, Reason.RESERVED if self._fits_without(kind, flavor) else placed
+        return placed, None
+
+    def _ahead_of(self, gang: Gang) -> list[Slot]:
+        """The reserved starts that this gang may not delay: those of others, unless it has the higher priority."""
+        name, order = gang.workload.name, gang.order[0]
+        return [slot for slot in self.slots.values() if slot.name != name and slot.priority >= -order]
+
+    def _fits_without(self, kind: GangKind, flavor: str) -> bool:
+        placed = self.cluster.place(kind, flavor)
+        if isinstance(placed, Reason):
+            kind.refused[flavor] = (self.cluster.releases, placed)
+            return False
+        self.cluster.give_back(placed)
+        return True
+
+    def _advance(self, each: AdvanceReservation, workload: Workload, now_s: float, ends_s: float) -> Hold | None:
+        if each.start_s >= ends_s or each.end_s <= now_s:
+            return None
+        if workload.queue in each.queues or workload.name in each.workloads:
+            return None
+        rows = [self.cluster.position[name] for name in each.nodes if name in self.cluster.position]
+        return whole_nodes(self.cluster, rows)
+
+    def _start(
+        self, gang: Gang, flavor: str, rows: Ints, now_s: float, decisions: list[Decision], *, backfilled: bool
+    ) -> None:
+        workload = gang.workload
+        borrowed_before = self.quota.borrowed(workload.queue, flavor) if self.queues else 0
+        self.pending.remove(gang)
+        self.slots.pop(workload.name, None)
+        self._enter(RunningGang(workload, gang.kind, flavor, rows, now_s, None))
+        borrowed = self.quota.borrowed(workload.queue, flavor) - borrowed_before if self.queues else 0
+        decisions.append(Place(workload.name, self.cluster.places(rows), flavor, borrowed, backfilled))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _reserve(self, gang: Gang, now_s: float) -> Slot | None:
+        """The earliest start of a gang that waits for room; never later than it was told, if work ends by its limit."""
+        known = self.slots.get(gang.workload.name)
+        if known is not None and not known.stale and known.start_s > now_s:
+            return known
+        others = self._ahead_of(gang)
+        flavors = [flavor for flavor in self.flavors_of(gang.kind) if self._has_quota(gang, flavor)]
+        found = [
+            slot
+            for flavor in flavors
+            if (slot := earliest_slot(self.cluster, self.running, gang, flavor, now_s, others)) is not None
+        ]
+        best = min(found, key=lambda slot: slot.start_s, default=None)
+        if known is not None and known.start_s > now_s and (best is None or best.start_s >= known.start_s):
+            known.stale = False
+            return known
+        if best is None:
+            gang.reason = Reason.NEVER_FITS
+        return best
+
+    def _has_quota(self, gang: Gang, flavor: str) -> bool:
+        if not self.queues or self.quota.fits(gang.workload.queue, flavor, gang.kind.milli) is None:
+            return True
+        return self.config.reclaim and within_nominal(self, gang, flavor)
+
+    def _entitled(self, gang: Gang, reason: Reason | None) -> bool:
+        """Whether it waits for others to give back what is its queue's own: then it has a reserved start."""
+        return reason is Reason.QUOTA and any(self._has_quota(gang, flavor) for flavor in self.flavors_of(gang.kind))
+
+    def _backfill(self, now_s: float, decisions: list[Decision]) -> None:
+        """Start what may run past the slots: of the kinds that could fit, the first gang of each queue, in order."""
+        heads: list[tuple[int, Rank, Order, str, GangKind]] = []
+
+        def push(queue: str, kind: GangKind) -> None:
+            gangs = self.pending.kinds.get(kind, {}).get(queue)
+            if gangs:
+                heapq.heappush(heads, (gangs[0].order[0], self._rank(queue), gangs[0].order, queue, kind))
+
+        for kind, queues in list(self.pending.kinds.items()):
+            if self._could_fit(kind):
+                for queue in queues:
+                    if kind.milli <= self._room(queue):
+                        push(queue, kind)
+        while heads:
+            _, rank, order, queue, kind = heapq.heappop(heads)
+            gangs = self.pending.kinds.get(kind, {}).get(queue)
+            if not gangs or self._refused_now(kind):
+                continue
+            if rank != self._rank(queue) or order != gangs[0].order:
+                push(queue, kind)
+                continue
+            if self._start_first(gangs, now_s, decisions):
+                push(queue, kind)
+
+    def _start_first(self, gangs: Sequence[Gang], now_s: float, decisions: list[Decision]) -> bool:
+        """Start the first gang of a queue and kind that may run past the slots; only their time limits differ."""
+        longest_s = float("inf")
+        for gang in gangs:
+            if gang.workload.name in self.slots or self.running.expected_s(gang.workload) >= longest_s:
+                continue
+            reason = self._try(gang, now_s, decisions)
+            if reason is None:
+                return True
+            if reason is Reason.RESERVED:
+                longest_s = self.running.expected_s(gang.workload)
+            elif reason in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.QUOTA, Reason.OVER_QUOTA, Reason.NO_FLAVOR):
+                return False
+        return False
+
+    def _refused_now(self, kind: GangKind) -> bool:
+        """Whether the kind was refused on all its flavors since something was released last."""
+        return all(
+            (noted := kind.refused.get(flavor)) is not None and noted[0] == self.cluster.releases
+            for flavor in self.flavors_of(kind)
+        )
+
+    def _could_fit(self, kind: GangKind) -> bool:
+        """Whether the kind fits now on any of its flavors; if not, that is noted until something is released."""
+        if self._refused_now(kind):
+            return False
+        for flavor in self.flavors_of(kind):
+            if self.cluster.fits(kind, flavor):
+                return True
+            _, reason = kind.refused.get(flavor, (0, Reason.CAPACITY))
+            kind.refused[flavor] = (self.cluster.releases, reason)
+        return False
+
+    def waits(self, now_s: float) -> Iterator[tuple[str, Reason]]:
+        """Each workload that waits, with the reason; one that was not looked at in the last cycle is looked at now."""
+        for gang in self.pending:
+            reason = self._gated(gang.workload, now_s) or gang.reason
+            if reason is None and self.queues:
+                short = [
+                    self.quota.fits(gang.workload.queue, flavor, gang.kind.milli)
+                    for flavor in self.flavors_of(gang.kind)
+                ]
+                reason = None if None in short else short[0]
+            if reason is None:
+                noted = [
+                    gang.kind.refused[flavor][1] for flavor in self.flavors_of(gang.kind) if flavor in gang.kind.refused
+                ]
+                reason = noted[0] if noted else Reason.RESERVED
+            yield gang.workload.name, reason
+
+    # -- preemption ---------------------------------------------------------------------------------------------------
+
+    def _preempt(self, gang: Gang, now_s: float, decisions: list[Decision]) -> bool:
+        """Stop others for a gang that is entitled; True if it started by that."""
+        found = find_victims(self, gang, now_s)
+        if found is None:
+            return False
+        victims, flavor = found
+        for victim in victims:
+            why = "reclaim" if victim.workload.queue != gang.workload.queue else "priority"
+            lost = victim.lost_gpu_s(now_s)
+            self._stop(victim.workload.name, now_s)
+            decisions.append(Evict(victim.workload.name, gang.workload.name, why, lost))
+        placed = self.cluster.place(gang.kind, flavor)
+        assert not isinstance(placed, Reason), "victims were stopped and the gang does not fit"
+        self._start(gang, flavor, placed, now_s, decisions, backfilled=False)
+        for victim in victims:
+            self.submit(victim.again())
+        return True
+
+
+def _check_workload(workload: Workload, topology: Topology) -> None:
+    where = f"workload {workload.name}"
+    for index, pod_set in enumerate(workload.pod_sets):
+        if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
+            what = f"{where}: min_count is {pod_set.min_count}, count {pod_set.count}"
+            raise InputError(what, field=f"pod_sets[{index}].min_count", hint="at least 0 and at most count")
+    check_request(topology, workload.topology, f"{where}.topology")

@@ -1,0 +1,288 @@
+"""The scheduling cycle: scenarios that read like the specification, and invariants over random histories."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.engine.config import Config
+from muster.engine.decide import decide
+from muster.engine.scheduler import Scheduler
+from muster.engine.state import Allocation
+from muster.errors import InputError, StateError
+from muster.model.fleet import Device, Fleet, Node, Topology
+from muster.model.plan import Evict, Place, Plan, Reserve, Wait
+from muster.model.queue import Queue, Quota
+from muster.model.reasons import Reason
+from muster.model.snapshot import AdvanceReservation, Snapshot
+from muster.model.workload import Checkpointing, PodSet, PodShape, TopologyRequest, Workload
+
+
+def fleet(nodes: int, gpus: int = 8, rack: int = 4) -> Fleet:
+    devices = tuple(Device(index, "H100") for index in range(gpus))
+    return Fleet(
+        tuple(Node(f"n{i:02}", 64_000, 1 << 40, devices, topology=(f"r{i // rack}",)) for i in range(nodes)),
+        Topology(("rack",)),
+    )
+
+
+def gang(
+    name: str, pods: int, gpus: int = 8, submitted_s: float = 0.0, limit_s: float | None = 3600.0, **more: Any
+) -> Workload:
+    return Workload(
+        name,
+        (PodSet(PodShape(1000, 0, gpus), pods),),
+        submitted_s=submitted_s,
+        time_limit_s=limit_s,
+        **more,
+    )
+
+
+def two_queues(nominal_gpus: int) -> tuple[Queue, ...]:
+    quota = (Quota("H100", nominal_gpus * 1000),)
+    return Queue("org"), Queue("a", parent="org", quotas=quota), Queue("b", parent="org", quotas=quota)
+
+
+def told(plan: Plan) -> list[str]:
+    """The plan in short: ``+a`` started, ``+a*`` backfilled, ``-a`` stopped, ``a@100`` reserved, ``a:QUOTA`` waits."""
+    words: list[str] = []
+    for each in plan.decisions:
+        match each:
+            case Place():
+                words.append(f"+{each.workload}" + ("*" if each.backfilled else ""))
+            case Evict():
+                words.append(f"-{each.workload}")
+            case Reserve():
+                words.append(f"{each.workload}@{each.start_s:g}")
+            case Wait():
+                words.append(f"{each.workload}:{each.reason.name}")
+            case _:
+                words.append(str(each))
+    return words
+
+
+def check(scheduler: Scheduler) -> None:
+    """What must hold after every step."""
+    scheduler.cluster.state.validate(
+        Allocation(node, shape, devices) for run in scheduler.running for node, shape, devices in run.rows.T.tolist()
+    )
+    for run in scheduler.running:
+        assert run.rows.shape[1] == run.kind.count, "a gang runs whole or not at all"
+    for queue in scheduler.queues:
+        for flavor in scheduler.cluster.flavors:
+            used = scheduler.quota.used(queue, flavor)
+            held = sum(
+                run.kind.milli
+                for run in scheduler.running
+                if run.flavor == flavor and queue in ancestors(scheduler, run.workload.queue)
+            )
+            assert used == held or queue == "org", "used is the sum of its parts"
+            if queue == "org":
+                assert held <= sum(each.nominal_milli for q in scheduler.queues.values() for each in q.quotas)
+
+
+def ancestors(scheduler: Scheduler, queue: str) -> list[str]:
+    path = [queue]
+    while scheduler.queues[path[-1]].parent:
+        path.append(scheduler.queues[path[-1]].parent)
+    return path
+
+
+BUSY = gang("busy", 6)
+HEAD = gang("head", 8, submitted_s=1)
+
+SCENARIOS: dict[str, tuple[list[Workload], dict[str, str], list[str]]] = {
+    "two gangs that each need the whole fleet: one runs, one waits with a start": (
+        [gang("a", 8), gang("b", 8, submitted_s=1)], {}, ["+a", "b@3610", "b:CAPACITY"],
+    ),
+    "small work runs past a gang that waits, if it ends before the reserved start": (
+        [BUSY, HEAD, gang("short", 1, submitted_s=2, limit_s=600)], {},
+        ["+busy", "head@3610", "+short*", "head:CAPACITY"],
+    ),
+    "and not if it would delay it": (
+        [BUSY, HEAD, gang("long", 1, submitted_s=2, limit_s=7200)], {},
+        ["+busy", "head@3610", "head:CAPACITY", "long:RESERVED"],
+    ),
+    "long work may use what the gang ahead will not need": (
+        [BUSY, gang("head", 7, submitted_s=1), gang("long", 1, submitted_s=2, limit_s=7200)], {},
+        ["+busy", "head@3610", "+long*", "head:CAPACITY"],
+    ),
+    "strict order lets nothing past": (
+        [BUSY, HEAD, gang("short", 1, submitted_s=2, limit_s=600)], {"queueing": "strict"},
+        ["+busy", "head:CAPACITY", "short:RESERVED"],
+    ),
+    "best effort lets everything past": (
+        [BUSY, HEAD, gang("long", 2, submitted_s=2, limit_s=7200)], {"queueing": "best-effort"},
+        ["+busy", "+long", "head:CAPACITY"],
+    ),
+    "priority goes first": (
+        [gang("low", 8), gang("high", 8, submitted_s=1, priority=5)], {}, ["+high", "low@3610", "low:CAPACITY"],
+    ),
+    "what depends on others, or is held, waits and blocks nobody": (
+        [gang("next", 8, depends_on=("first",)), gang("later", 8, not_before_s=99.0), gang("now", 8, submitted_s=5)],
+        {},
+        ["+now", "next:DEPENDENCY", "later:HELD"],
+    ),
+    "a gang that must stand in one rack waits while others have room": (
+        [gang("two", 2, topology=TopologyRequest(spread="rack")),
+         gang("rack", 4, submitted_s=1, topology=TopologyRequest(required="rack"))], {},
+        ["+two", "rack@3610", "rack:ONE_DOMAIN"],
+    ),
+    "what never fits has no start, and blocks nobody": (
+        [gang("huge", 9), gang("small", 1, submitted_s=1)], {}, ["+small", "huge:NEVER_FITS"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios(name: str) -> None:
+    pending, config, expected = SCENARIOS[name]
+    snapshot = Snapshot(fleet(8), pending=tuple(pending))
+    assert told(decide(snapshot, 10.0, msgspec.convert(config, Config))) == expected
+
+
+def test_lent_quota_is_reclaimed_by_as_few_as_needed_and_the_plan_becomes_empty() -> None:
+    scheduler = Scheduler(
+        Snapshot(fleet(8), two_queues(32), pending=tuple(gang(f"a{i}", 2, queue="a") for i in range(4))), Config()
+    )
+    assert told(scheduler.cycle(0.0)) == ["+a0", "+a1", "+a2", "+a3"]
+    scheduler.submit(gang("b", 3, queue="b", submitted_s=5))
+    plan = scheduler.cycle(5.0)
+    check(scheduler)
+    assert told(plan) == ["-a0", "-a1", "+b"]
+    assert dict(scheduler.waits(5.0)) == {"a0": Reason.QUOTA, "a1": Reason.QUOTA}
+    assert told(scheduler.cycle(6.0)) == told(scheduler.cycle(7.0)) == []
+
+
+def test_victims_are_those_that_lose_least() -> None:
+    saved, unsaved = Checkpointing(600.0, 60.0), None
+    work = (
+        gang("unsaved", 4, queue="a", checkpointing=unsaved),
+        gang("saved", 4, queue="a", submitted_s=1, checkpointing=saved),
+    )
+    scheduler = Scheduler(Snapshot(fleet(8), two_queues(32), pending=work), Config())
+    scheduler.cycle(0.0)
+    scheduler.running["saved"].checkpointed_s = 990.0
+    scheduler.submit(gang("b", 4, queue="b", submitted_s=1000))
+    plan = scheduler.cycle(1000.0)
+    assert told(plan) == ["-saved", "+b"]
+    (evict,) = (each for each in plan.decisions if isinstance(each, Evict))
+    assert evict.lost_gpu_s == (10 + 60) * 32
+
+
+def test_nobody_is_stopped_unless_the_gang_then_starts() -> None:
+    pinned = gang("pinned", 1, gpus=1, queue="a", preemptible=False)
+    work = (pinned, *(gang(f"a{i}", 1, queue="a", submitted_s=1) for i in range(7)))
+    scheduler = Scheduler(Snapshot(fleet(8), two_queues(64), pending=work), Config())
+    scheduler.cycle(0.0)
+    scheduler.submit(gang("all", 8, queue="b", submitted_s=2))
+    assert told(scheduler.cycle(10.0))[0].startswith("all@")
+
+
+def test_maintenance_keeps_work_off_that_would_run_into_it() -> None:
+    window = AdvanceReservation("fabric", 1000.0, 5000.0, tuple(f"n{i:02}" for i in range(4)))
+    work = (gang("long", 6, limit_s=7200), gang("short", 6, submitted_s=1, limit_s=900))
+    plan = decide(Snapshot(fleet(8), pending=work, reservations=(window,)), 0.0, Config(queueing="best-effort"))
+    assert told(plan) == ["+short", "long:CAPACITY"]
+
+
+def test_a_big_gang_waits_no_longer_than_its_reserved_start_under_a_stream_of_small_work() -> None:
+    scheduler = Scheduler(Snapshot(fleet(8), pending=(gang("first", 1, limit_s=3600),)), Config())
+    scheduler.cycle(0.0)
+    scheduler.submit(gang("big", 8, submitted_s=1))
+    ends: list[tuple[float, str]] = [(3600.0, "first")]
+    started: float | None = None
+    for step in range(1, 400):
+        now_s = step * 20.0
+        for end_s, name in sorted(ends):
+            if end_s <= now_s:
+                scheduler.finish(name, now_s)
+                ends.remove((end_s, name))
+        scheduler.submit(gang(f"small{step}", 1, submitted_s=now_s, limit_s=1500))
+        for each in scheduler.cycle(now_s).decisions:
+            if isinstance(each, Place):
+                if each.workload == "big":
+                    started = now_s
+                ends.append((now_s + (1500 if each.workload.startswith("small") else 3600), each.workload))
+        check(scheduler)
+        if started is not None:
+            break
+    assert started == 3600.0
+
+
+def test_names_are_unique_and_requests_make_sense() -> None:
+    scheduler = Scheduler(Snapshot(fleet(2), pending=(gang("a", 1),)), Config())
+    with pytest.raises(StateError):
+        scheduler.submit(gang("a", 1))
+    with pytest.raises(InputError, match="required"):
+        scheduler.submit(gang("b", 1, topology=TopologyRequest(required="aisle")))
+    with pytest.raises(InputError, match="min_count"):
+        scheduler.submit(Workload("c", (PodSet(PodShape(gpus=1), 2, 3),)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    queueing=st.sampled_from(["backfill", "strict", "best-effort"]),
+    with_queues=st.booleans(),
+)
+def test_invariants_over_random_histories(seed: int, queueing: str, with_queues: bool) -> None:
+    rng = random.Random(seed)
+    queues = two_queues(16) if with_queues else ()
+    scheduler = Scheduler(Snapshot(fleet(4), queues), Config(queueing=queueing, reservations=rng.choice((1, 3))))  # pyright: ignore[reportArgumentType]
+    now_s, number = 0.0, 0
+    for _ in range(40):
+        now_s += rng.choice((0.0, 60.0, 900.0))
+        for _ in range(rng.randrange(3)):
+            number += 1
+            scheduler.submit(
+                gang(
+                    f"j{number}", rng.choice((1, 1, 2, 4)), rng.choice((1, 2, 4, 8)), now_s,
+                    rng.choice((300.0, 3600.0, None)),
+                    queue=rng.choice("ab") if with_queues else "", priority=rng.choice((0, 0, 1)),
+                    topology=rng.choice((None, TopologyRequest(required="rack"))),
+                )
+            )  # fmt: skip
+        if rng.random() < 0.5 and len(scheduler.running):
+            scheduler.finish(rng.choice(sorted(run.workload.name for run in scheduler.running)), now_s)
+        scheduler.cycle(now_s)
+        check(scheduler)
+        plans = [told(scheduler.cycle(now_s)) for _ in range(4)]
+        assert plans[-1] == [], "with nothing new the plan becomes empty"
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), reservations=st.sampled_from([1]))
+def test_a_reserved_start_never_slips_while_work_ends_by_its_limit(seed: int, reservations: int) -> None:
+    rng = random.Random(seed)
+    scheduler = Scheduler(Snapshot(fleet(4)), Config(reservations=reservations))
+    ends: dict[str, float] = {}
+    promised: dict[str, float] = {}
+    work: list[Workload] = []
+    submitted_s = 0.0
+    for number in range(40):
+        submitted_s += rng.choice((0.0, 30.0, 400.0))
+        shape = rng.choice((1, 1, 2, 3, 4)), rng.choice((1, 2, 4, 8))
+        work.append(gang(f"j{number:02}", *shape, submitted_s, rng.choice((300.0, 3600.0))))
+    while work or ends:
+        now_s = min([each.submitted_s for each in work[:1]] + list(ends.values()))
+        for name in [name for name, end_s in ends.items() if end_s == now_s]:
+            scheduler.finish(name, now_s)
+            del ends[name]
+        while work and work[0].submitted_s == now_s:
+            scheduler.submit(work.pop(0))
+        for each in scheduler.cycle(now_s).decisions:
+            if isinstance(each, Place):
+                assert now_s <= promised.get(each.workload, now_s), "it starts no later than it was told"
+                limit_s = scheduler.running[each.workload].limit_s - now_s
+                ends[each.workload] = now_s + rng.choice((1.0, 0.5, 0.1)) * limit_s
+        for name, slot in scheduler.slots.items():
+            assert slot.start_s <= promised.get(name, slot.start_s)
+            promised[name] = slot.start_s
+        check(scheduler)
+    assert not len(scheduler.pending)
