@@ -123,9 +123,9 @@ class Scheduler:
         self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
         self._note_quota(run)
         self.shares.stop(run.workload, run.flavor, run.kind.milli, now_s)
-        if run.limit_s > now_s:
-            for slot in self.slots.values():
-                slot.stale = True
+        for slot in self.slots.values():
+            slot.ended(run, self.cluster)
+            slot.stale = slot.stale or run.limit_s > now_s
         return run
 
     # -- the cycle ----------------------------------------------------------------------------------------------------
@@ -248,10 +248,6 @@ class Scheduler:
             if reason is None:
                 rows, reason = self._place(gang, flavor, now_s)
             if rows is not None:
-                ends_s = now_s + self.running.expected_s(workload)
-                for slot in self._ahead_of(gang):
-                    if ends_s > slot.start_s:
-                        slot.charge(self.cluster, rows)
                 self._start(gang, flavor, rows, now_s, decisions, backfilled=bool(self._ahead_of(gang)))
                 return None
             reasons.append(reason or Reason.CAPACITY)
@@ -265,7 +261,7 @@ class Scheduler:
         if noted is not None and noted[0] == self.cluster.releases:
             return None, noted[1]
         ends_s = now_s + self.running.expected_s(gang.workload)
-        holds = [slot.hold(self.cluster) for slot in self._ahead_of(gang) if ends_s > slot.start_s]
+        holds = [slot.hold() for slot in self._ahead_of(gang) if slot.overlaps(now_s, ends_s)]
         advance = (self._advance(each, gang.workload, now_s, ends_s) for each in self.reservations)
         holds += [hold for hold in advance if hold is not None]
         with ExitStack() as stack:
@@ -307,7 +303,11 @@ class Scheduler:
         borrowed_before = self.quota.borrowed(workload.queue, flavor) if self.queues else 0
         self.pending.remove(gang)
         self.slots.pop(workload.name, None)
-        self._enter(RunningGang(workload, gang.kind, flavor, rows, now_s, None))
+        run = RunningGang(workload, gang.kind, flavor, rows, now_s, None)
+        self._enter(run)
+        for slot in self.slots.values():
+            if run.limit_s <= slot.start_s:
+                slot.expect(run, self.cluster)
         borrowed = self.quota.borrowed(workload.queue, flavor) - borrowed_before if self.queues else 0
         decisions.append(Place(workload.name, self.cluster.places(rows), flavor, borrowed, backfilled))
 
