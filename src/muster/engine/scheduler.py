@@ -326,7 +326,7 @@ class Scheduler:
             if (slot := earliest_slot(self.cluster, self.running, gang, flavor, now_s, others)) is not None
         ]
         best = min(found, key=lambda slot: slot.start_s, default=None)
-        if known is not None and known.start_s > now_s and (best is None or best.start_s >= known.start_s):
+        if known is not None and known.start_s > now_s and (best is None or best.start_s > known.start_s):
             known.stale = False
             return known
         if best is None:
