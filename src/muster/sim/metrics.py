@@ -1,0 +1,310 @@
+"""What people ask of a run: waits by size and queue, use of GPUs over time, work done and lost, shares of queues.
+
+Everything is computed from the stories, spells and holdings of a `ClusterRun`, up to its ``now_s``; nothing changes.
+"""
+
+from __future__ import annotations
+
+# numpy's stubs tell arrays from scalars only in part.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from muster.model.workload import Workload
+from muster.sim.cluster_run import ClusterRun
+from muster.sim.replay import SLOWDOWN_LEAST_S
+
+MOST_POINTS = 500
+"""Most points of the time series."""
+BINS = 100
+"""Into how many parts of equal length the run is cut for the shares of queues."""
+
+SIZES = ("cpu", "1", "2-4", "5-8", "9-64", "65-512", "513+")
+"""Classes of jobs by the GPUs that all their pods ask for; ``1`` holds fractions of a GPU, too."""
+_BOUNDS_MILLI = (0, 1000, 4000, 8000, 64_000, 512_000)
+
+
+class Waits(Struct, frozen=True):
+    """How long jobs waited from submission to their first start, in seconds; statistics are of those that started.
+
+    ``waiting`` have not started, the longest of them for ``waiting_max_s``. ``slowdown_mean`` is the mean bounded
+    slowdown (finish - submission) / max(run time, SLOWDOWN_LEAST_S), at least 1, of those that finished by themselves.
+    Times are NaN where there is no such job.
+    """
+
+    name: str
+    jobs: int
+    started: int
+    waiting: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    max_s: float
+    waiting_max_s: float
+    slowdown_mean: float
+
+
+class GanttRow(Struct, frozen=True):
+    """One device that a job held: ``node`` and ``device`` (-1: a pod without GPU), from ``start_s`` to ``end_s``."""
+
+    job: str
+    pod: int
+    node: str
+    device: int
+    start_s: float
+    end_s: float
+
+
+class QueueShare(Struct, frozen=True):
+    """What the jobs of a queue held: GPU-hours in all, and in each bin of `RunMetrics.bins_s` the mean GPUs."""
+
+    queue: str
+    gpu_hours: float
+    share: float
+    gpus: tuple[float, ...]
+
+
+class RunMetrics(Struct, frozen=True):
+    """A run in numbers. Hours are GPU-hours of whole GPUs.
+
+    Attributes:
+        jobs: all that were submitted up to ``end_s``, by what became of them: see `ClusterRun.state_of`.
+        from_s, end_s: the first submission, and up to when is counted.
+        gpus: healthy GPUs on schedulable nodes.
+        allocated_hours: held by jobs; the sum of the four that follow.
+        useful_hours: work that was done and kept, or is done so far by what runs.
+        lost_hours: work that was done and then lost by evictions and kills.
+        restart_hours: in restarts.
+        idle_hours: held by pods of gangs that had not all their pods (one-by-one gangs only).
+        utilisation: allocated over all GPU time, 0 to 1.
+        goodput: useful over allocated, 0 to 1; NaN where nothing was held.
+        evictions: how often work was stopped for other work; ``evicted_jobs`` how many jobs that were.
+        backfilled: jobs whose first start ran past others with a reserved start.
+        promised, promises_broken: jobs that were told a reserved start, and those that started later or have not
+            started though the time has passed.
+        by_size, by_queue: waits by class of SIZES and by queue; ``waits`` is of all.
+        series: (time_s, GPUs held, jobs waiting), at most MOST_POINTS points, each until the next.
+        bins_s: where the bins of the queues' shares begin.
+        gantt: where jobs were; only if the run kept places and it was asked for.
+    """
+
+    jobs: dict[str, int]
+    from_s: float
+    end_s: float
+    gpus: int
+    allocated_hours: float
+    useful_hours: float
+    lost_hours: float
+    restart_hours: float
+    idle_hours: float
+    utilisation: float
+    goodput: float
+    evictions: int
+    evicted_jobs: int
+    backfilled: int
+    promised: int
+    promises_broken: int
+    waits: Waits
+    by_size: tuple[Waits, ...]
+    by_queue: tuple[Waits, ...]
+    series: tuple[tuple[float, float, int], ...]
+    bins_s: tuple[float, ...]
+    queues: tuple[QueueShare, ...]
+    gantt: tuple[GanttRow, ...] = ()
+
+
+def size_of(workload: Workload) -> str:
+    """The class of SIZES that a workload is in."""
+    return SIZES[int(np.searchsorted(_BOUNDS_MILLI, workload.gpu_milli))]
+
+
+def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
+    """The figures of a run up to its ``now_s``."""
+    end_s = run.now_s
+    submitted = [job for job, story in enumerate(run.stories) if story.submitted_s <= end_s]
+    states = [run.state_of(job) for job in submitted]
+    useful, lost, restart, running = _work(run, end_s)
+    allocated = sum(
+        each.gpu_milli * (_end(each.end_s, end_s) - max(each.start_s, run.first_s)) for each in run.holdings
+    )
+    gpus = sum(node.healthy_gpus for node in run.fleet if node.schedulable)
+    span_s = end_s - run.first_s
+    stories = [run.stories[job] for job in submitted]
+    bins_s, queues = _queue_shares(run, end_s)
+    promised = [story for story in stories if not math.isnan(story.promised_s)]
+    return RunMetrics(
+        jobs={state: states.count(state) for state in sorted(set(states))},
+        from_s=run.first_s,
+        end_s=end_s,
+        gpus=gpus,
+        allocated_hours=_hours(allocated),
+        useful_hours=_hours(useful),
+        lost_hours=_hours(lost),
+        restart_hours=_hours(restart),
+        idle_hours=_hours(max(0.0, allocated - running)),
+        utilisation=allocated / 1000 / (gpus * span_s) if gpus and span_s else 0.0,
+        goodput=useful / allocated if allocated else math.nan,
+        evictions=sum(story.evictions for story in stories),
+        evicted_jobs=sum(story.evictions > 0 for story in stories),
+        backfilled=sum(story.backfilled for story in stories),
+        promised=len(promised),
+        # a second is less than any job counts, and more than the rounding of a time
+        promises_broken=sum(_end(story.started_s, end_s) > story.promised_s + 1 for story in promised),
+        waits=_waits("all", run, submitted, states, end_s),
+        by_size=tuple(_grouped(run, submitted, states, end_s, [size_of(run.workloads[job]) for job in submitted])),
+        by_queue=tuple(_grouped(run, submitted, states, end_s, [run.workloads[job].queue for job in submitted])),
+        series=_series(run, submitted, states, end_s),
+        bins_s=bins_s,
+        queues=queues,
+        gantt=tuple(_gantt(run, end_s)) if gantt else (),
+    )
+
+
+def _end(time_s: float, end_s: float) -> float:
+    return end_s if math.isnan(time_s) else min(time_s, end_s)
+
+
+def _hours(milli_s: float) -> float:
+    return milli_s / 3_600_000
+
+
+def _work(run: ClusterRun, end_s: float) -> tuple[float, float, float, float]:
+    """GPU milli-seconds of useful work, lost work, restarts, and of running in all, from the first submission on."""
+    useful = lost = restart = running = 0.0
+    for job, (story, workload) in enumerate(zip(run.stories, run.workloads, strict=True)):
+        done_s, restart_s = story.done_s, story.restart_s
+        spell = run.spell_of(job)
+        if spell is not None:
+            ran_s = max(0.0, end_s - max(spell.start_s, run.first_s))
+            spent_s = min(spell.restart_s, ran_s)
+            done_s, restart_s = done_s + ran_s - spent_s, restart_s + spent_s
+        milli = workload.gpu_milli
+        useful += milli * done_s
+        lost += milli * story.lost_s
+        restart += milli * restart_s
+        running += milli * (done_s + story.lost_s + restart_s)
+    return useful, lost, restart, running
+
+
+def _grouped(
+    run: ClusterRun, submitted: Sequence[int], states: Sequence[str], end_s: float, names: Sequence[str]
+) -> Iterator[Waits]:
+    """The waits of each group; sizes in their order, queues by name."""
+    groups: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        groups.setdefault(name, []).append(at)
+    for name in sorted(groups, key=lambda name: (SIZES.index(name) if name in SIZES else len(SIZES), name)):
+        jobs = [submitted[at] for at in groups[name]]
+        yield _waits(name, run, jobs, [states[at] for at in groups[name]], end_s)
+
+
+def _waits(name: str, run: ClusterRun, jobs: Sequence[int], states: Sequence[str], end_s: float) -> Waits:
+    stories = [run.stories[job] for job in jobs]
+    waits = np.array([story.started_s - story.submitted_s for story in stories if not math.isnan(story.started_s)])
+    waits = np.maximum(waits, 0.0)
+    waiting = [
+        end_s - story.submitted_s
+        for story, state in zip(stories, states, strict=True)
+        if state == "waiting" and math.isnan(story.started_s)
+    ]
+    slowdowns = [
+        max(1.0, (story.finished_s - story.submitted_s) / max(story.done_s, SLOWDOWN_LEAST_S))
+        for story, state in zip(stories, states, strict=True)
+        if state == "finished"
+    ]
+    p50, p90, p99 = np.quantile(waits, (0.5, 0.9, 0.99)).tolist() if len(waits) else (math.nan,) * 3
+    return Waits(
+        name,
+        len(jobs),
+        len(waits),
+        len(waiting),
+        float(waits.mean()) if len(waits) else math.nan,
+        p50,
+        p90,
+        p99,
+        float(waits.max()) if len(waits) else math.nan,
+        max(waiting, default=math.nan),
+        math.fsum(slowdowns) / len(slowdowns) if slowdowns else math.nan,
+    )
+
+
+def _series(
+    run: ClusterRun, submitted: Sequence[int], states: Sequence[str], end_s: float
+) -> tuple[tuple[float, float, int], ...]:
+    """Steps of what is held and of how many jobs wait; thinned evenly where there are many."""
+    rows: list[tuple[float, int, int]] = [(run.first_s, 0, 0)]
+    for each in run.holdings:
+        rows.append((max(each.start_s, run.first_s), each.gpu_milli, 0))
+        if not math.isnan(each.end_s):
+            rows.append((each.end_s, -each.gpu_milli, 0))
+    rows += [(max(run.stories[job].submitted_s, run.first_s), 0, 1) for job in submitted]
+    for spell in run.spells:
+        rows.append((max(spell.start_s, run.first_s), 0, -1))
+        if not math.isnan(spell.end_s) and run.stories[spell.job].finished_s != spell.end_s:
+            rows.append((spell.end_s, 0, 1))
+    for job, state in zip(submitted, states, strict=True):
+        deadline_s = run.workloads[job].start_deadline_s
+        if state == "given-up" and deadline_s is not None:
+            rows.append((max(deadline_s, run.stories[job].submitted_s), 0, -1))
+    table = np.array(rows, np.float64)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    times, last = np.unique(table[:, 0], return_index=True)
+    ends = np.append(last[1:], len(table)) - 1
+    held, waiting = np.cumsum(table[:, 1])[ends] / 1000, np.cumsum(table[:, 2])[ends]
+    kept = np.flatnonzero(times <= end_s)
+    if len(kept) > MOST_POINTS:
+        kept = kept[np.linspace(0, len(kept) - 1, MOST_POINTS).astype(np.int64)]
+    return tuple((float(times[at]), float(held[at]), int(waiting[at])) for at in kept)
+
+
+def _queue_shares(run: ClusterRun, end_s: float) -> tuple[tuple[float, ...], tuple[QueueShare, ...]]:
+    """The mean GPUs of each queue in each bin: differences of the integral of what it holds at the bins' edges."""
+    if end_s <= run.first_s or not run.holdings:
+        return (), ()
+    edges = np.linspace(run.first_s, end_s, BINS + 1)
+    by_queue: dict[str, list[tuple[float, float, int]]] = {}
+    for each in run.holdings:
+        rows = by_queue.setdefault(run.workloads[each.job].queue, [])
+        rows.append((max(each.start_s, run.first_s), _end(each.end_s, end_s), each.gpu_milli))
+    areas: dict[str, list[float]] = {}
+    for queue in sorted(by_queue):
+        table = np.array(by_queue[queue])
+        areas[queue] = np.diff(_integral(table, edges)).tolist()
+    total = math.fsum(sum(area) for area in areas.values())
+    width_s = float(edges[1] - edges[0])
+    shares = tuple(
+        QueueShare(
+            queue,
+            _hours(sum(area)),
+            sum(area) / total if total else 0.0,
+            tuple(part / width_s / 1000 for part in area),
+        )
+        for queue, area in areas.items()
+    )
+    return tuple(edges[:-1].tolist()), shares
+
+
+def _integral(table: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """GPU milli-seconds held up to each edge: the sum over rows (start, end, milli) of milli x time since the start."""
+    area = np.zeros(len(edges))
+    for column, sign in ((0, 1.0), (1, -1.0)):
+        order = np.argsort(table[:, column], kind="stable")
+        times, milli = table[order, column], table[order, 2]
+        before = np.searchsorted(times, edges, side="right")
+        mass = np.concatenate(([0.0], np.cumsum(milli)))[before]
+        moment = np.concatenate(([0.0], np.cumsum(milli * times)))[before]
+        area += sign * (mass * edges - moment)
+    return area
+
+
+def _gantt(run: ClusterRun, end_s: float) -> Iterator[GanttRow]:
+    for each in run.holdings:
+        for number, place in enumerate(each.places):
+            pod = number if each.pod < 0 else each.pod
+            for device in place.devices or (-1,):
+                name = run.workloads[each.job].name
+                yield GanttRow(name, pod, place.node, device, each.start_s, _end(each.end_s, end_s))
