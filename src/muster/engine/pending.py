@@ -1,7 +1,7 @@
 """The work that waits, so kept that a cycle looks only at what could start.
 
-Work of one queue that asks for the same (one kind) is in order; only the first of it can be next. So a cycle sees
-heads: at most one a queue and kind, however long the queue is.
+Work of one claim (a queue and a user of it) that asks for the same (one kind) is in order; only the first of it can be
+next. So a cycle sees heads: at most one a claim and kind, however long the queue is.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from muster.engine.cluster import GangKind
 from muster.model.reasons import Reason
 from muster.model.workload import Workload
 
+Claim = tuple[str, str]
+"""A queue and a user of it."""
+
 Order = tuple[int, float, str]
-"""Within a queue: higher priority, then earlier submission, then name."""
+"""Within a claim: higher priority, then earlier submission, then name."""
 
 
 class Gang:
     """A workload that waits: its kind, and why it was passed over last (None: it was not looked at)."""
 
-    __slots__ = ("kind", "order", "reason", "workload")
+    __slots__ = ("claim", "kind", "order", "reason", "workload")
 
     def __init__(self, workload: Workload, kind: GangKind) -> None:
         self.workload = workload
         self.kind = kind
+        self.claim: Claim = (workload.queue, workload.user)
         self.order: Order = (-workload.priority, workload.submitted_s, workload.name)
         self.reason: Reason | None = None
 
@@ -33,14 +37,13 @@ class Gang:
 
 
 class Pending:
-    """All gangs that wait: by kind and queue, and each queue in order."""
+    """All gangs that wait: by kind and claim, and each claim's in order."""
 
     def __init__(self) -> None:
         self.gangs: dict[str, Gang] = {}
-        self.kinds: dict[GangKind, dict[str, list[Gang]]] = {}
-        self._in_order: dict[str, list[Gang]] = {}
-        self._kinds_of: dict[str, dict[GangKind, None]] = {}
-        self._falls: dict[str, list[tuple[int, int]]] = {}
+        self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {}
+        self._in_order: dict[Claim, list[Gang]] = {}
+        self._falls: dict[Claim, list[tuple[int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.gangs)
@@ -49,25 +52,25 @@ class Pending:
         return iter(self.gangs.values())
 
     @property
-    def queues(self) -> Iterable[str]:
-        """The queues in which something waits."""
+    def claims(self) -> Iterable[Claim]:
+        """The claims of which something waits."""
         return self._in_order
 
-    def in_order(self, queue: str) -> Sequence[Gang]:
-        """The gangs of a queue, first to last; not to be changed."""
-        return self._in_order.get(queue, ())
+    def in_order(self, claim: Claim) -> Sequence[Gang]:
+        """The gangs of a claim, first to last; not to be changed."""
+        return self._in_order.get(claim, ())
 
-    def next_within(self, queue: str, start: int, milli: int) -> int:
-        """The index, from ``start`` on, of the first gang of a queue that asks for at most ``milli``; -1: none.
+    def next_within(self, claim: Claim, start: int, milli: int) -> int:
+        """The index, from ``start`` on, of the first gang of a claim that asks for at most ``milli``; -1: none.
 
-        Ideally a walk along the queue. From the head on, the points where the least that was asked for so far falls
-        are kept: they are few, and stay right until the queue changes.
+        Ideally a walk along the claim. From the head on, the points where the least that was asked for so far falls
+        are kept: they are few, and stay right until the claim changes.
         """
-        gangs = self._in_order.get(queue, ())
+        gangs = self._in_order.get(claim, ())
         if start == 0:
-            falls = self._falls.get(queue)
+            falls = self._falls.get(claim)
             if falls is None:
-                falls = self._falls[queue] = []
+                falls = self._falls[claim] = []
                 for index, gang in enumerate(gangs):
                     if not falls or gang.kind.milli < falls[-1][0]:
                         falls.append((gang.kind.milli, index))
@@ -77,32 +80,27 @@ class Pending:
                 return index
         return -1
 
-    def kinds_of(self, queue: str) -> Iterable[GangKind]:
-        """The kinds of gangs that wait in a queue."""
-        return self._kinds_of.get(queue, ())
-
     def add(self, gang: Gang) -> None:
-        """Enter a gang into its queue."""
-        queue = gang.workload.queue
-        self._falls.pop(queue, None)
-        insort(self.kinds.setdefault(gang.kind, {}).setdefault(queue, []), gang)
-        insort(self._in_order.setdefault(queue, []), gang)
-        self._kinds_of.setdefault(queue, {})[gang.kind] = None
+        """Enter a gang into its claim."""
+        claim = gang.claim
+        self._falls.pop(claim, None)
+        insort(self.kinds.setdefault(gang.kind, {}).setdefault(claim, []), gang)
+        insort(self._in_order.setdefault(claim, []), gang)
         self.gangs[gang.workload.name] = gang
 
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""
-        queue = gang.workload.queue
-        self._falls.pop(queue, None)
-        queues = self.kinds[gang.kind]
-        _take_out(queues[queue], gang)
-        if not queues[queue]:
-            del queues[queue], self._kinds_of[queue][gang.kind]
-            if not queues:
+        claim = gang.claim
+        self._falls.pop(claim, None)
+        claims = self.kinds[gang.kind]
+        _take_out(claims[claim], gang)
+        if not claims[claim]:
+            del claims[claim]
+            if not claims:
                 del self.kinds[gang.kind]
-        _take_out(self._in_order[queue], gang)
-        if not self._in_order[queue]:
-            del self._in_order[queue], self._kinds_of[queue]
+        _take_out(self._in_order[claim], gang)
+        if not self._in_order[claim]:
+            del self._in_order[claim]
         del self.gangs[gang.workload.name]
 
 

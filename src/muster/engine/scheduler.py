@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
-from muster.engine.pending import Gang, Order, Pending
+from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
 from muster.engine.running import RunningGang, RunningSet
@@ -24,13 +24,13 @@ from muster.engine.timeline import Slot, earliest_slot
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
-from muster.model.fleet import Topology
+from muster.model.fleet import WHOLE_GPU_MILLI, Topology
 from muster.model.plan import Decision, Evict, Place, Plan, Reserve
 from muster.model.reasons import Reason, Tier
 from muster.model.snapshot import AdvanceReservation, Running, Snapshot
 from muster.model.workload import Workload
+from muster.policy.ordering.protocol import Rank
 
-Rank = tuple[float, ...]
 UNLIMITED = 1 << 62
 
 
@@ -51,7 +51,11 @@ class Scheduler:
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.quota = QuotaTree(snapshot.queues)
         self.cluster = Cluster(snapshot.fleet, config.placement, flavored=any(q.quotas for q in snapshot.queues))
-        self.shares = Shares(snapshot.queues, config, snapshot.taken_s)
+        capacity: dict[str, int] = {}
+        for node in snapshot.fleet.nodes:
+            flavor = node.flavor if self.cluster.flavored else ""
+            capacity[flavor] = capacity.get(flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
+        self.shares = Shares(snapshot.queues, capacity, config, snapshot.taken_s)
         self.pending = Pending()
         self.running = RunningSet(config)
         self.finished = set(snapshot.finished)
@@ -61,7 +65,7 @@ class Scheduler:
         self._rooms: dict[str, tuple[int, int]] = {}
         self._borrowing: dict[str, dict[str, None]] = {}
         for use in snapshot.usage:
-            self.shares.add_past(use.queue, use.user, use.gpu_s)
+            self.shares.add_past((use.queue, use.user), use.gpu_s)
         for run in snapshot.running:
             self._adopt(run)
         for workload in snapshot.pending:
@@ -74,7 +78,9 @@ class Scheduler:
         if workload.name in self.pending.gangs or workload.name in self.running:
             raise StateError(f"workload {workload.name} is there already")
         _check_workload(workload, self.cluster.fleet.topology)
-        self.pending.add(Gang(workload, self.cluster.kind_of(workload)))
+        gang = Gang(workload, self.cluster.kind_of(workload))
+        self.pending.add(gang)
+        self.shares.know(gang.claim)
 
     def cancel(self, name: str) -> None:
         """Work that waits is withdrawn."""
@@ -103,7 +109,7 @@ class Scheduler:
         self.running.add(run)
         self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
         self._note_quota(run)
-        self.shares.start(run.workload, run.flavor, run.kind.milli, run.started_s)
+        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, run.started_s)
 
     def _note_quota(self, run: RunningGang) -> None:
         self._quota_version += 1
@@ -122,7 +128,7 @@ class Scheduler:
         self.cluster.release(run.rows)
         self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
         self._note_quota(run)
-        self.shares.stop(run.workload, run.flavor, run.kind.milli, now_s)
+        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, -run.kind.milli, now_s)
         for slot in self.slots.values():
             slot.ended(run, self.cluster)
             slot.stale = slot.stale or run.limit_s > now_s
@@ -166,40 +172,38 @@ class Scheduler:
         for gang in late:
             self.cancel(gang.workload.name)
 
-    def _rank(self, queue: str) -> Rank:
-        return self.shares.rank(queue)
-
     def _heads(self) -> Iterator[Gang]:
-        """Gangs in order over all queues: priority, then the queue's rank, then submission and name.
+        """Gangs in order over all claims: priority, then the claim's rank, then submission and name.
 
-        A queue's rank changes as its work starts: it is compared anew whenever the queue comes to the top. What asks
+        A claim's rank changes as its work starts: it is compared anew whenever the claim comes to the top. What asks
         for more than its queue could get, by quota or by reclaim, is passed over without a look.
         """
-        heap: list[tuple[int, Rank, Order, str, int]] = []
+        heap: list[tuple[int, Rank, Order, Claim, int]] = []
+        rank_of = self.shares.rank
 
-        def push(queue: str, start: int) -> None:
-            index = self.pending.next_within(queue, start, self._room(queue))
+        def push(claim: Claim, start: int) -> None:
+            index = self.pending.next_within(claim, start, self._room(claim[0]))
             if index >= 0:
-                order = self.pending.in_order(queue)[index].order
-                heapq.heappush(heap, (order[0], self._rank(queue), order, queue, index))
+                order = self.pending.in_order(claim)[index].order
+                heapq.heappush(heap, (order[0], rank_of(claim), order, claim, index))
 
-        for queue in list(self.pending.queues):
-            push(queue, 0)
-        refused: set[tuple[str, GangKind]] = set()
+        for claim in list(self.pending.claims):
+            push(claim, 0)
+        refused: set[tuple[Claim, GangKind]] = set()
         while heap:
-            priority, rank, order, queue, index = heapq.heappop(heap)
-            if rank != self._rank(queue):
-                heapq.heappush(heap, (priority, self._rank(queue), order, queue, index))
+            priority, rank, order, claim, index = heapq.heappop(heap)
+            if rank != rank_of(claim):
+                heapq.heappush(heap, (priority, rank_of(claim), order, claim, index))
                 continue
-            gang = self.pending.in_order(queue)[index]
-            if (queue, gang.kind) not in refused:
+            gang = self.pending.in_order(claim)[index]
+            if (claim, gang.kind) not in refused:
                 yield gang
             if gang.workload.name not in self.pending.gangs:
-                push(queue, index)
+                push(claim, index)
                 continue
             if gang.reason is not None and gang.reason.tier is not Tier.GATED:
-                refused.add((queue, gang.kind))
-            push(queue, index + 1)
+                refused.add((claim, gang.kind))
+            push(claim, index + 1)
 
     def _room(self, queue: str) -> int:
         """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""
@@ -343,32 +347,33 @@ class Scheduler:
         return reason is Reason.QUOTA and any(self._has_quota(gang, flavor) for flavor in self.flavors_of(gang.kind))
 
     def _backfill(self, now_s: float, decisions: list[Decision]) -> None:
-        """Start what may run past the slots: of the kinds that could fit, the first gang of each queue, in order."""
-        heads: list[tuple[int, Rank, Order, str, GangKind]] = []
+        """Start what may run past the slots: of the kinds that could fit, the first gang of each claim, in order."""
+        heads: list[tuple[int, Rank, Order, Claim, GangKind]] = []
+        rank_of = self.shares.rank
 
-        def push(queue: str, kind: GangKind) -> None:
-            gangs = self.pending.kinds.get(kind, {}).get(queue)
+        def push(claim: Claim, kind: GangKind) -> None:
+            gangs = self.pending.kinds.get(kind, {}).get(claim)
             if gangs:
-                heapq.heappush(heads, (gangs[0].order[0], self._rank(queue), gangs[0].order, queue, kind))
+                heapq.heappush(heads, (gangs[0].order[0], rank_of(claim), gangs[0].order, claim, kind))
 
-        for kind, queues in list(self.pending.kinds.items()):
+        for kind, claims in list(self.pending.kinds.items()):
             if self._could_fit(kind):
-                for queue in queues:
-                    if kind.milli <= self._room(queue):
-                        push(queue, kind)
+                for claim in claims:
+                    if kind.milli <= self._room(claim[0]):
+                        push(claim, kind)
         while heads:
-            _, rank, order, queue, kind = heapq.heappop(heads)
-            gangs = self.pending.kinds.get(kind, {}).get(queue)
+            _, rank, order, claim, kind = heapq.heappop(heads)
+            gangs = self.pending.kinds.get(kind, {}).get(claim)
             if not gangs or self._refused_now(kind):
                 continue
-            if rank != self._rank(queue) or order != gangs[0].order:
-                push(queue, kind)
+            if rank != rank_of(claim) or order != gangs[0].order:
+                push(claim, kind)
                 continue
             if self._start_first(gangs, now_s, decisions):
-                push(queue, kind)
+                push(claim, kind)
 
     def _start_first(self, gangs: Sequence[Gang], now_s: float, decisions: list[Decision]) -> bool:
-        """Start the first gang of a queue and kind that may run past the slots; only their time limits differ."""
+        """Start the first gang of a claim and kind that may run past the slots; only their time limits differ."""
         longest_s = float("inf")
         for gang in gangs:
             if gang.workload.name in self.slots or self.running.expected_s(gang.workload) >= longest_s:

@@ -1,34 +1,105 @@
-"""Who has had how much: the ranks of queues, from what runs now and what was used in the past."""
+"""Who has had how much: the ranks of queues and users, kept between cycles."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from muster.engine.config import Config
+from muster.engine.pending import Claim
 from muster.model.queue import Queue
-from muster.model.workload import Workload
+from muster.model.snapshot import Usage
+from muster.policy.ordering.decay import decay, decayed_use
+from muster.policy.ordering.decayed_fair_share import DecayedFairShare
+from muster.policy.ordering.protocol import Held, OrderingView, Rank, Standing
+from muster.policy.ordering.registry import find_ordering
 
 
 class Shares:
-    """Ranks queues by what they use."""
+    """Keeps what each user of each queue holds and has used, and asks the ordering policy for ranks.
 
-    def __init__(self, queues: tuple[Queue, ...], config: Config, now_s: float) -> None:
-        self._queues = {queue.name: queue for queue in queues}
-        self._running: dict[str, int] = {}
+    What runs now counts at once. The use of the past is brought up to date every ``config.usage_period_s``, as
+    Slurm's PriorityCalcPeriod does: decay alone hardly moves an order, and the whole tree is computed anew for it.
+    """
 
-    def add_past(self, queue: str, user: str, gpu_s: float) -> None:
-        """Use of the past."""
+    def __init__(
+        self, queues: tuple[Queue, ...], capacity_milli: Mapping[str, int], config: Config, now_s: float
+    ) -> None:
+        policy = find_ordering(config.ordering)
+        self._policy = (
+            replace(policy, half_life_s=config.half_life_s) if isinstance(policy, DecayedFairShare) else policy
+        )
+        self._queues = queues
+        self._capacity = dict(capacity_milli)
+        self._config = config
+        self._used: dict[Claim, float] = {}
+        self._held: dict[Claim, dict[str, int]] = {}
+        self._counted_s: dict[Claim, float] = {}
+        self._now_s = self._computed_s = now_s
+        self._standing: Standing | None = None
+        self._ranks: dict[Claim, Rank] = {}
+
+    def add_past(self, claim: Claim, gpu_s: float) -> None:
+        """Use of the past, decayed to now, in GPU-seconds."""
+        self._count(claim)
+        self._used[claim] += gpu_s
+        self._standing = None
+
+    def know(self, claim: Claim) -> None:
+        """Somebody has work: there must be a rank."""
+        if claim not in self._counted_s:
+            self._count(claim)
+            self._standing = None
 
     def advance(self, now_s: float) -> None:
         """Go on to a time."""
+        self._now_s = max(self._now_s, now_s)
+        if self._now_s - self._computed_s >= self._config.usage_period_s:
+            self._standing = None
 
-    def start(self, workload: Workload, flavor: str, milli: int, now_s: float) -> None:
-        """Work starts."""
-        self._running[workload.queue] = self._running.get(workload.queue, 0) + milli
+    def hold(self, claim: Claim, flavor: str, milli: int, now_s: float) -> None:
+        """Somebody holds ``milli`` more of a flavor from ``now_s`` on; negative: less."""
+        self.advance(now_s)
+        self.know(claim)
+        self._count(claim)
+        held = self._held.setdefault(claim, {})
+        held[flavor] = held.get(flavor, 0) + milli
+        if self._standing is not None:
+            self._standing.hold(claim, flavor, milli)
+            self._ranks.clear()
 
-    def stop(self, workload: Workload, flavor: str, milli: int, now_s: float) -> None:
-        """Work ends."""
-        self._running[workload.queue] -= milli
-
-    def rank(self, queue: str) -> tuple[float, ...]:
+    def rank(self, claim: Claim) -> Rank:
         """Smaller goes first."""
-        weight = self._queues[queue].weight if queue in self._queues else 1.0
-        return (self._running.get(queue, 0) / weight,)
+        known = self._ranks.get(claim)
+        if known is None or self._standing is None:
+            known = self._ranks[claim] = self._up_to_date().rank(claim)
+        return known
+
+    def _up_to_date(self) -> Standing:
+        if self._standing is None:
+            for claim in list(self._counted_s):
+                self._count(claim)
+            held = tuple(
+                Held(queue, user, flavor, milli)
+                for (queue, user), flavors in self._held.items()
+                for flavor, milli in flavors.items()
+                if milli
+            )
+            usage = tuple(Usage(queue, user, gpu_s) for (queue, user), gpu_s in self._used.items() if gpu_s)
+            view = OrderingView(self._queues, tuple(self._counted_s), usage, held, self._capacity)
+            self._standing = self._policy.standing(view)
+            self._computed_s = self._now_s
+            self._ranks.clear()
+        return self._standing
+
+    def _count(self, claim: Claim) -> None:
+        """Bring the use of one claim up to now."""
+        since_s = self._counted_s.get(claim, self._now_s)
+        seconds = self._now_s - since_s
+        half_life_s = self._config.half_life_s
+        gpus = sum(self._held.get(claim, {}).values()) / 1000.0
+        self._used[claim] = decay(self._used.get(claim, 0.0), seconds, half_life_s) + decayed_use(
+            gpus, seconds, half_life_s
+        )
+        self._counted_s[claim] = self._now_s
