@@ -1,0 +1,176 @@
+"""YAML documents whose mistakes are told with file, line and the field's path."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from muster.errors import InputError
+from muster.traces.files import near, read_bytes
+
+MOST_NODES = 20_000_000
+"""Most values in a document; aliases count each time."""
+
+_T = TypeVar("_T", bound=Struct)
+_AT = re.compile(r" - at `(.*?)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`$")
+_EXPECTED = re.compile(r"Expected `(.*?)`(.*?)(?:, got `(.*?)`)?$")
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "a mapping",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+class Document:
+    """A document that was read: ``data`` in plain values, ``lines`` the 1-based line of each field's path."""
+
+    def __init__(self, file: str, data: dict[str, Any], lines: Mapping[str, int]) -> None:
+        self.file = file
+        self.data = data
+        self.lines = lines
+
+    def error(self, path: str, what: str, hint: str | None = None) -> InputError:
+        """An error at a field such as ``queues[1].weight``, with its line or that of the nearest field around it."""
+        at = path
+        while at and at not in self.lines:
+            at = at[: max(at.rfind("."), at.rfind("["), 0)]
+        return InputError(what, file=self.file, line=self.lines.get(at), field=path or None, hint=hint)
+
+    def convert(self, kind: type[_T], data: object = None, path: str = "") -> _T:
+        """``data`` (by default the whole document), found at ``path``, as a value of ``kind``; raises `InputError`."""
+        try:
+            return msgspec.convert(self.data if data is None else data, kind)
+        except msgspec.ValidationError as error:
+            raise self._told(str(error), kind, path) from None
+        except OverflowError:
+            raise self.error(path, "holds a number that is absurdly large") from None
+
+    def _told(self, text: str, kind: type[Struct], path: str) -> InputError:
+        found = _AT.search(text)
+        inner = found[1].removeprefix("$") if found else ""
+        text = _AT.sub("", text)
+        at = f"{path}{inner}" if path else inner.removeprefix(".")
+        inside = _kind_at(kind, inner)
+        if match := _UNKNOWN.match(text):
+            known = list(inside.__struct_fields__) if inside else []
+            hint = near(match[1], known) or (f"known: {', '.join(known)}" if known else None)
+            return self.error(f"{at}.{match[1]}" if at else match[1], "is not known", hint)
+        if match := _MISSING.match(text):
+            return self.error(f"{at}.{match[1]}" if at else match[1], "is missing")
+        if text.startswith("Invalid enum value"):
+            owner = _kind_at(kind, inner.rpartition(".")[0])
+            choices = get_args(get_type_hints(owner)[inner.rpartition(".")[2]]) if owner else ()
+            hint = f"one of {', '.join(map(str, choices))}" if choices else None
+            return self.error(at, f"is {text.removeprefix('Invalid enum value ')}", hint)
+        if match := _EXPECTED.match(text):
+            wanted = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
+            got = f", not {_WORDS.get(match[3], match[3])}" if match[3] else ""
+            return self.error(at, f"must be {wanted}{match[2]}{got}")
+        return self.error(at, text)
+
+
+def read_document(path: str) -> Document:
+    """Read a YAML (or JSON) file that holds one mapping; raises `InputError` for anything else."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text", file=path) from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        reader = _Reader(path)
+        data: object = reader.plain(node, "") if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(f"is no YAML: {error.problem or error.context}", file=path, line=line) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"is no YAML: {' '.join(str(error).split())}", file=path) from None
+    except RecursionError:
+        raise InputError("is nested too deeply", file=path) from None
+    if not isinstance(data, dict):
+        raise InputError("does not hold a mapping", file=path, line=1, hint="such as fleet: example")
+    return Document(path, cast("dict[str, Any]", data), reader.lines)
+
+
+class _Reader:
+    def __init__(self, file: str) -> None:
+        self.lines: dict[str, int] = {}
+        self._file = file
+        self._loader = yaml.SafeLoader("")
+        self._open: set[int] = set()
+        self._count = 0
+
+    def plain(self, node: yaml.Node, path: str) -> object:
+        """The value of a node; the line of each path is noted."""
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        self._count += 1
+        if id(node) in self._open or self._count > MOST_NODES:
+            raise InputError("refers to itself, or is too large", file=self._file, line=line, field=path or None)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, line)
+        self._open.add(id(node))
+        value: object
+        if isinstance(node, yaml.SequenceNode):
+            value = [self.plain(each, f"{path}[{at}]") for at, each in enumerate(node.value)]
+        else:
+            assert isinstance(node, yaml.MappingNode)
+            value = self._mapping(node, path)
+        self._open.discard(id(node))
+        return value
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._loader.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None  # pyright: ignore[reportUnknownMemberType]
+            if not isinstance(key, str):
+                raise InputError("a key is no text", file=self._file, line=line, field=path or None)
+            at = f"{path}.{key}" if path else key
+            if key in found:
+                raise InputError("is given twice", file=self._file, line=line, field=at)
+            self.lines[at] = line
+            found[key] = self.plain(value_node, at)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: str, line: int) -> object:
+        try:
+            value = cast("object", self._loader.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
+        except (yaml.YAMLError, ValueError, OverflowError):
+            shown = str(node.value)[:40]
+            raise InputError(f"{shown!r} cannot be read", file=self._file, line=line, field=path or None) from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"is {value}", file=self._file, line=line, field=path or None, hint="a finite number")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError("is absurdly large", file=self._file, line=line, field=path or None)
+        return value
+
+
+def _kind_at(kind: type[Struct], path: str) -> type[Struct] | None:
+    """The struct type at a path such as ``.queues[...].quotas[...]``; None where there is none."""
+    at: type[Struct] = kind
+    for name in re.findall(r"\.(\w+)", path):
+        if name not in at.__struct_fields__:
+            return None
+        inner = _struct_in(get_type_hints(at)[name])
+        if inner is None:
+            return None
+        at = inner
+    return at
+
+
+def _struct_in(annotation: object) -> type[Struct] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Struct):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _struct_in(each)) is not None), None)

@@ -1,0 +1,363 @@
+"""One document that describes a simulation: fleet, queues, work and settings; everything is checked before it runs.
+
+The fields are explained in docs/reference/run-file.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from muster.engine.config import Config
+from muster.engine.quota import quota_warnings
+from muster.errors import InputError
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
+from muster.model.queue import Queue, Quota
+from muster.model.snapshot import Snapshot
+from muster.model.workload import Checkpointing, PodSet, PodShape, TopologyRequest, Workload
+from muster.policy.ordering.registry import find_ordering
+from muster.policy.registry import find_policy
+from muster.sim.cluster_run import ClusterRun, RunOptions
+from muster.sim.document import Document, read_document
+from muster.sim.presets import PRESETS
+from muster.traces import read_fleet, read_workload
+from muster.traces.files import near
+from muster.traces.kube_objects import parse_quantity
+
+MOST_JOBS = 5_000_000
+
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Gpus = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class QuotaItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A quota of one flavor, in GPUs; ``nominal_milli`` says the same in thousandths. Limits left out are none."""
+
+    flavor: str
+    nominal_gpus: Gpus | None = None
+    nominal_milli: Annotated[int, Meta(ge=0, le=10**12)] | None = None
+    borrowing_limit: Gpus | None = None
+    lending_limit: Gpus | None = None
+
+
+class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue; ``parent`` is left out at the root."""
+
+    name: str
+    parent: str = ""
+    weight: float = 1.0
+    quotas: list[QuotaItem] = field(default_factory=list[QuotaItem])
+    min_runtime_s: Seconds = 0.0
+    max_running_gpus: Gpus | None = None
+
+
+class TopologyItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where pods must or should stand: levels of the fleet's topology."""
+
+    required: str = ""
+    preferred: str = ""
+    segment: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    spread: str = ""
+
+
+class CheckpointingItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """Work is saved each ``interval_s``; a restart takes ``restart_s``."""
+
+    interval_s: Annotated[float, Meta(gt=0, le=1e12)]
+    restart_s: Seconds = 0.0
+
+
+class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job of ``pods`` pods that are alike, or a series of ``count`` such jobs, one each ``every_s``.
+
+    ``gpus``, ``cpu`` (cores) and ``memory`` (bytes) are a pod's; these two may be written as Kubernetes quantities.
+    ``gpus`` below 1 is a share of one GPU. The jobs of a series are called NAME-1, NAME-2, and so on.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    pods: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    gpus: Annotated[float, Meta(ge=0, le=1024)] = 1.0
+    cpu: str | float = 0.0
+    memory: str | float = 0.0
+    gpu_models: list[str] = field(default_factory=list[str])
+    submitted_s: Seconds = 0.0
+    duration_s: Seconds | None = None
+    time_limit_s: Seconds | None = None
+    queue: str = ""
+    user: str = ""
+    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0
+    quality: str = ""
+    preemptible: bool = True
+    flavors: list[str] = field(default_factory=list[str])
+    topology: TopologyItem | None = None
+    checkpointing: CheckpointingItem | None = None
+    depends_on: list[str] = field(default_factory=list[str])
+    start_deadline_s: Seconds | None = None
+    not_before_s: Seconds = 0.0
+    count: Annotated[int, Meta(ge=1, le=MOST_JOBS)] = 1
+    every_s: Seconds = 0.0
+    arrivals: Literal["regular", "poisson"] = "regular"
+
+
+class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run file.
+
+    ``fleet`` and ``workload`` are SPECs as on the command line; ``workload`` may be a list of jobs instead.
+    ``config`` holds settings of the scheduler and ``preset``. ``default_queue`` takes work whose queue is not in the
+    list. ``until_s`` ends the run; without it, it ends when nothing more happens. ``seed`` decides generated work.
+    """
+
+    fleet: str
+    workload: str | list[JobItem]
+    queues: list[QueueItem] = field(default_factory=list[QueueItem])
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    default_queue: str | None = None
+    until_s: Seconds | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    at_limit: Literal["kill", "run-on"] = "kill"
+    pod_every_s: Annotated[float, Meta(ge=0, le=86400)] = 0.05
+    check_every: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    gantt: bool = False
+
+
+class PreparedRun(Struct):
+    """A run that can start: all is read and checked. ``notes`` are what its owner should know, a line each."""
+
+    document: RunDocument
+    run: ClusterRun
+    preset: str
+    config: Config
+    notes: tuple[str, ...]
+
+
+def prepare_run(path: str) -> PreparedRun:
+    """Read and check a run file, and all that it names.
+
+    Raises:
+        InputError: something is wrong: with the file, the line and the field's path, such as ``queues[1].weight``.
+    """
+    document = read_document(path)
+    asked = document.convert(RunDocument)
+    preset, config = _config(document)
+    fleet = _fleet(document, asked)
+    queues = _queues(document, asked)
+    workloads, origins, skipped = _workloads(document, asked, fleet)
+    workloads = _with_queues(document, asked, workloads, origins)
+    options = RunOptions(asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt)
+    try:
+        run = ClusterRun(Snapshot(fleet, queues), workloads, config, options)
+    except InputError as error:
+        raise _placed(document, error, origins) from None
+    notes = [each.text for each in quota_warnings(queues, _capacity(fleet))] if queues else []
+    if skipped:
+        notes.append(f"{asked.workload}: {skipped:,} rows skipped; `muster trace info {asked.workload}` tells why.")
+    return PreparedRun(asked, run, preset, config, tuple(notes))
+
+
+def run_file_schema() -> dict[str, Any]:
+    """The JSON schema of a run file, for editors."""
+    schema = msgspec.json.schema(RunDocument)
+    config = msgspec.json.schema(Config)
+    parts: dict[str, Any] = {**schema["$defs"], **config["$defs"]}
+    settings = parts["Config"]["properties"]
+    settings["preset"] = {"enum": sorted(PRESETS), "description": "The settings that are not given are those of it."}
+    parts["RunDocument"]["properties"]["config"] = {"$ref": "#/$defs/Config"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "$defs": parts}
+
+
+# -- the parts --------------------------------------------------------------------------------------------------------
+
+
+def _config(document: Document) -> tuple[str, Config]:
+    given = dict(document.data.get("config") or {})
+    preset = given.pop("preset", "muster")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        shown = str(preset)[:40]
+        hint = near(shown, list(PRESETS)) or f"one of {', '.join(PRESETS)}"
+        raise document.error("config.preset", f"there is no preset {shown!r}", hint)
+    config = document.convert(Config, {**PRESETS[preset](), **given}, "config")
+    for key, find in (("placement", find_policy), ("ordering", find_ordering)):
+        try:
+            find(getattr(config, key))
+        except InputError as error:
+            raise document.error(f"config.{key}", error.what, error.hint) from None
+    return preset, config
+
+
+def _fleet(document: Document, asked: RunDocument) -> Fleet:
+    try:
+        fleet, _ = read_fleet(asked.fleet)
+    except InputError as error:
+        raise _of_spec(document, "fleet", error) from None
+    if not fleet.nodes:
+        raise document.error("fleet", "has no nodes")
+    return fleet
+
+
+def _of_spec(document: Document, key: str, error: InputError) -> InputError:
+    """An error in what a SPEC names keeps its own file; an error in the SPEC itself is at its line."""
+    if error.file is not None and error.line is not None:
+        return error
+    where = f"{error.file}: " if error.file else f"{error.field}: " if error.field else ""
+    return document.error(key, f"{where}{error.what}", error.hint)
+
+
+def _queues(document: Document, asked: RunDocument) -> tuple[Queue, ...]:
+    queues: list[Queue] = []
+    for number, item in enumerate(asked.queues):
+        quotas: list[Quota] = []
+        for position, quota in enumerate(item.quotas):
+            where = f"queues[{number}].quotas[{position}]"
+            if (quota.nominal_gpus is None) == (quota.nominal_milli is None):
+                what = "give either nominal_gpus or nominal_milli" + (
+                    "" if quota.nominal_gpus is None else ", not both"
+                )
+                raise document.error(where, what)
+            nominal = quota.nominal_milli if quota.nominal_gpus is None else _milli(quota.nominal_gpus)
+            limits = (_milli(quota.borrowing_limit), _milli(quota.lending_limit))
+            quotas.append(Quota(quota.flavor, nominal or 0, *limits))
+        queues.append(
+            Queue(item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus))
+        )
+    if asked.default_queue is not None and asked.default_queue not in {queue.name for queue in queues}:
+        hint = near(asked.default_queue, [queue.name for queue in queues])
+        raise document.error("default_queue", f"there is no queue {asked.default_queue!r}", hint)
+    return tuple(queues)
+
+
+def _milli(gpus: float | None) -> int | None:
+    return None if gpus is None else round(gpus * WHOLE_GPU_MILLI)
+
+
+def _workloads(document: Document, asked: RunDocument, fleet: Fleet) -> tuple[list[Workload], list[int], int]:
+    """The work, for each the job of the list that it is from (nothing for a SPEC), and how many rows were skipped."""
+    if isinstance(asked.workload, str):
+        spec = asked.workload
+        if spec.startswith("generate") and "seed=" not in spec:
+            spec += ("," if ":" in spec else ":") + f"seed={asked.seed}"
+        try:
+            trace = read_workload(spec, fleet)
+        except InputError as error:
+            raise _of_spec(document, "workload", error) from None
+        return list(trace.workloads), [], len(trace.skipped)
+    total = sum(item.count for item in asked.workload)
+    if total > MOST_JOBS:
+        raise document.error("workload", f"is {total:,} jobs", f"at most {MOST_JOBS:,}")
+    workloads: list[Workload] = []
+    origins: list[int] = []
+    seen: set[str] = set()
+    for number, item in enumerate(asked.workload):
+        series = _series(document, asked, number, item)
+        for workload in series:
+            if workload.name in seen:
+                raise document.error(f"workload[{number}].name", f"there is a job {workload.name!r} before")
+            seen.add(workload.name)
+        workloads += series
+        origins += [number] * len(series)
+    for number, item in enumerate(asked.workload):
+        for at, name in enumerate(item.depends_on):
+            if name not in seen:
+                raise document.error(f"workload[{number}].depends_on[{at}]", f"there is no job {name!r}")
+    return workloads, origins, 0
+
+
+def _series(document: Document, asked: RunDocument, number: int, item: JobItem) -> list[Workload]:
+    where = f"workload[{number}]"
+    gpus, gpu_milli = int(item.gpus), WHOLE_GPU_MILLI
+    if 0 < item.gpus < 1:
+        gpus, gpu_milli = 1, round(item.gpus * WHOLE_GPU_MILLI)
+    if (gpus != item.gpus and gpu_milli == WHOLE_GPU_MILLI) or not gpu_milli:
+        raise document.error(f"{where}.gpus", f"is {item.gpus:g}", "a whole number, or a share from 0.001 to 0.999")
+    shape = PodShape(
+        _quantity(document, f"{where}.cpu", item.cpu, 1000),
+        _quantity(document, f"{where}.memory", item.memory, 1),
+        gpus,
+        gpu_milli,
+        tuple(item.gpu_models),
+    )
+    topology, saved = item.topology, item.checkpointing
+    job = Workload(
+        item.name,
+        (PodSet(shape, item.pods),),
+        submitted_s=item.submitted_s,
+        duration_s=item.duration_s,
+        time_limit_s=item.time_limit_s,
+        queue=item.queue,
+        user=item.user,
+        priority=item.priority,
+        quality=item.quality,
+        flavors=tuple(item.flavors),
+        topology=topology and TopologyRequest(topology.required, topology.preferred, topology.segment, topology.spread),
+        checkpointing=saved and Checkpointing(saved.interval_s, saved.restart_s),
+        preemptible=item.preemptible,
+        depends_on=tuple(item.depends_on),
+        start_deadline_s=item.start_deadline_s,
+        not_before_s=item.not_before_s,
+    )
+    if item.count == 1:
+        return [job]
+    width = len(str(item.count))
+    times = [item.submitted_s + at * item.every_s for at in range(item.count)]
+    if item.arrivals == "poisson":
+        import numpy as np
+
+        rng = np.random.Generator(np.random.PCG64([asked.seed, number]))
+        gaps: list[float] = np.cumsum(rng.exponential(item.every_s, item.count)).tolist()
+        times = [item.submitted_s + gap - gaps[0] for gap in gaps]
+    return [replace(job, name=f"{item.name}-{at + 1:0{width}d}", submitted_s=time) for at, time in enumerate(times)]
+
+
+def _quantity(document: Document, path: str, value: str | float, scale: int) -> int:
+    try:
+        amount = parse_quantity(value if isinstance(value, str) else repr(value), scale)
+    except (ValueError, OverflowError):
+        raise document.error(path, f"{str(value)[:40]!r} is no quantity", "such as 8, 500m or 64Gi") from None
+    if not 0 <= amount < 2**53:
+        raise document.error(path, f"is {value}", "0 or more, and not absurdly large")
+    return amount
+
+
+def _with_queues(
+    document: Document, asked: RunDocument, workloads: list[Workload], origins: Sequence[int]
+) -> list[Workload]:
+    """The work with ``default_queue`` where its own is not in the list; refused where there is no such default."""
+    known = {queue.name for queue in asked.queues}
+    if not known:
+        return workloads
+    placed: list[Workload] = []
+    for index, workload in enumerate(workloads):
+        if workload.queue in known:
+            placed.append(workload)
+            continue
+        if asked.default_queue is None:
+            path = f"workload[{origins[index]}].queue" if origins else "workload"
+            whose = "has no queue" if not workload.queue else f"is of queue {workload.queue!r}, which is not listed"
+            hint = near(workload.queue, list(known)) or "name one of the list, or set default_queue"
+            raise document.error(path, f"{workload.name} {whose}", hint)
+        placed.append(replace(workload, queue=asked.default_queue))
+    return placed
+
+
+def _placed(document: Document, error: InputError, origins: Sequence[int]) -> InputError:
+    """An error of the engine at its place in the document."""
+    if error.file is not None:
+        return error
+    path = error.field or ""
+    if path.startswith("workloads[") and origins:
+        number, _, rest = path.removeprefix("workloads[").partition("]")
+        path = f"workload[{origins[int(number)]}]{rest}"
+    elif path.startswith("workloads["):
+        path = "workload"
+    return document.error(path.replace("_limit_milli", "_limit"), error.what, error.hint)
+
+
+def _capacity(fleet: Fleet) -> dict[str, int]:
+    capacity: dict[str, int] = {}
+    for node in fleet.nodes:
+        if node.schedulable and node.healthy_gpus:
+            capacity[node.flavor] = capacity.get(node.flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
+    return capacity
