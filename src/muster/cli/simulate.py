@@ -24,6 +24,7 @@ Examples:
   muster simulate --fleet example --workload generate:mix=default --policy fgd,default \\
       --report report.html
   muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv
+  muster simulate run.yaml
 
 \b
 SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md: random,
@@ -32,8 +33,9 @@ dot-product, gpu-clustering, gpu-packing, best-fit, fgd, default.
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run_file", metavar="[RUN.yaml]", required=False)
 @click.option("--fleet", metavar="SPEC", help="The fleet, such as openb:NODES.csv, uniform:nodes=N,gpus=8 or example.")
-@click.option("--workload", "workloads", metavar="SPEC", multiple=True, required=True, help="The work; repeatable.")
+@click.option("--workload", "workloads", metavar="SPEC", multiple=True, help="The work; repeatable.")
 @click.option("--arrivals", default=None, metavar="inflate:F|replay", help="How work arrives; see above.")
 @click.option("--policy", "policies", default="default", show_default=True, help="Such as fgd,default; see below.")
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
@@ -44,7 +46,10 @@ dot-product, gpu-clustering, gpu-packing, best-fit, fgd, default.
 @click.option("--published", metavar="CSV", help="Published allocation curves to draw beside ours.")
 @click.option("--timings/--no-timings", default=True, help="Whether to print wall-clock figures; equal bytes without.")
 @output_option
+@click.pass_context
 def command(
+    context: click.Context,
+    run_file: str | None,
     fleet: str | None,
     workloads: tuple[str, ...],
     arrivals: str | None,
@@ -65,12 +70,24 @@ def command(
     and leaves; first come, first served. Where it is not given, jobs with recorded times (philly:, swf:) are replayed,
     and pods (openb:, generate:) arrive as with inflate:1.3. Pods that run on a fleet from a cluster are not counted;
     kubectl:DUMP.json,pods=subtract takes what they leave free.
+
+    RUN.yaml is one document with fleet, queues, work and settings, worked through the whole scheduling cycle: gangs,
+    quota, fair share, reserved starts, backfill and preemption. See docs/reference/run-file.md and explain-config.
     """
+    if run_file is not None:
+        from muster.cli.simulate_run import simulate_run
+
+        _refuse_options(context, beside=("run_file", "timings", "output"))
+        simulate_run(run_file, output, timings=timings)
+        return
     from muster.cli.replay import default_arrivals
     from muster.policy.registry import find_policy
 
     if fleet is None:
         raise InputError("no fleet given", field="--fleet", hint="such as --fleet openb:NODES.csv or --fleet example")
+    if not workloads:
+        hint = "such as --workload generate:mix=default; or name a run file, see docs/reference/run-file.md"
+        raise InputError("no work given", field="--workload", hint=hint)
     names = [name.strip() for name in policies.split(",") if name.strip()]
     if not names:
         raise InputError("names no policy", field="--policy", hint="such as --policy fgd,default")
@@ -130,6 +147,15 @@ def command(
         from muster.cli.report import tell_outputs
 
         tell_outputs(report, plot)
+
+
+def _refuse_options(context: click.Context, beside: tuple[str, ...]) -> None:
+    """Raise `InputError` for an option that was given beside a run file, which says it all itself."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in beside and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = parameter.opts[0]
+            raise InputError("cannot be given beside a run file", field=option, hint="write it in the file instead")
 
 
 def parse_arrivals(text: str) -> tuple[str, float]:

@@ -1,0 +1,229 @@
+"""`muster simulate RUN.yaml`: one document through the whole scheduling cycle, and how its figures are printed."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.output import Column, emit, emit_document, print_table, say, thousands, to_csv
+
+if TYPE_CHECKING:
+    from muster.sim.cluster_run import ClusterRun
+    from muster.sim.metrics import RunMetrics
+    from muster.sim.run_file import PreparedRun
+
+SCHEMA = "muster.simulate.run/v1"
+MOST_SHOWN = 20
+"""Most jobs that are listed for people."""
+STEPS = 200
+"""In how many steps the progress bar moves."""
+
+
+def simulate_run(path: str, output: str, *, timings: bool) -> None:
+    """Run a run file and print it; raises `InputError` before anything runs if something in it is wrong."""
+    from muster.sim.metrics import measure
+    from muster.sim.run_file import prepare_run
+
+    prepared = prepare_run(path)
+    for note in prepared.notes:
+        say(note)
+    began = time.perf_counter()
+    _run(prepared)
+    wall_s = time.perf_counter() - began
+    metrics = measure(prepared.run, gantt=prepared.document.gantt)
+    if output in ("json", "yaml"):
+        emit_document(_document(prepared, metrics, wall_s if timings else None), output)
+        return
+    jobs = list(job_records(prepared.run))
+    if output == "csv":
+        click.echo(to_csv(jobs, list(jobs[0]) if jobs else ["name"]), nl=False)
+    elif output == "name":
+        for job in jobs:
+            click.echo(job["name"])
+    else:
+        _print(prepared, metrics, jobs, output, wall_s if timings else None)
+
+
+def _run(prepared: PreparedRun) -> None:
+    run, until = prepared.run, prepared.document.until_s
+    if not sys.stderr.isatty():
+        run.run(until)
+        return
+    submitted = sorted(story.submitted_s for story in run.stories)
+    marks = submitted[:: max(1, len(submitted) // STEPS)]
+    with click.progressbar(marks, label="jobs submitted", file=sys.stderr) as bar:
+        for mark in bar:
+            run.run(mark if until is None else min(mark, until))
+    run.run(until)
+
+
+def job_records(run: ClusterRun) -> list[dict[str, Any]]:
+    """A record a job, in the order of the run file; seconds, and None where it did not come to that."""
+    reasons = run.reasons()
+    records: list[dict[str, Any]] = []
+    for job, (workload, story) in enumerate(zip(run.workloads, run.stories, strict=True)):
+        state = run.state_of(job)
+        started = None if math.isnan(story.started_s) else story.started_s
+        reason = reasons.get(job)
+        records.append(
+            {
+                "name": workload.name,
+                "queue": workload.queue,
+                "user": workload.user,
+                "pods": workload.pods,
+                "gpus": workload.gpu_milli / 1000,
+                "priority": workload.priority,
+                "state": state,
+                "submitted_s": story.submitted_s,
+                "started_s": started,
+                "finished_s": None if math.isnan(story.finished_s) else story.finished_s,
+                "wait_s": None if started is None else max(0.0, started - story.submitted_s),
+                "promised_s": None if math.isnan(story.promised_s) else story.promised_s,
+                "reserved_s": None if math.isnan(at := run.reserved_s(job)) else at,
+                "starts": story.starts,
+                "evictions": story.evictions,
+                "backfilled": story.backfilled,
+                "done_s": story.done_s,
+                "lost_s": story.lost_s,
+                "restart_s": story.restart_s,
+                "reason": reason.name.lower() if state == "waiting" and reason is not None else None,
+            }
+        )
+    return records
+
+
+def _document(prepared: PreparedRun, metrics: RunMetrics, wall_s: float | None) -> dict[str, Any]:
+    import msgspec
+
+    run = prepared.run
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "preset": prepared.preset,
+        "config": msgspec.to_builtins(prepared.config),
+        "seed": prepared.document.seed,
+        "cycles": run.cycles,
+        "events": run.events,
+    }
+    if wall_s is not None:
+        document["wall_s"] = round(wall_s, 4)
+    figures: dict[str, Any] = _without_nan(msgspec.to_builtins(metrics))
+    gantt = figures.pop("gantt")
+    document["metrics"] = figures
+    document["jobs"] = job_records(run)
+    if prepared.document.gantt:
+        document["gantt"] = gantt
+    return document
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN, which JSON does not know, as null."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def _print(
+    prepared: PreparedRun, metrics: RunMetrics, jobs: list[dict[str, Any]], output: str, wall_s: float | None
+) -> None:
+    if len(jobs) <= MOST_SHOWN or output == "wide":
+        emit(jobs, _JOB_COLUMNS, output=output, schema=SCHEMA, list_key="jobs", title="Jobs")
+        click.echo()
+    _print_waits("Waits by GPUs asked for", "GPUs", metrics, by_queue=False)
+    if len(metrics.by_queue) > 1:
+        click.echo()
+        _print_waits("Waits by queue", "queue", metrics, by_queue=True)
+    click.echo()
+    columns = [Column("figure", "figure"), Column("value", "value", right=True), Column("note", "")]
+    print_table(columns, _figures(prepared, metrics))
+    if wall_s is not None:
+        say(f"{prepared.run.cycles:,} cycles, {prepared.run.events:,} events in {wall_s:.1f} s.")
+    say("Next: -o json for every job and series; config: {preset: slurm-like} in the file to compare.")
+
+
+def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
+    def share(part: float) -> str:
+        return f"{part / metrics.allocated_hours:.1%} of the allocated" if metrics.allocated_hours else ""
+
+    states = ", ".join(f"{count:,} {state}" for state, count in metrics.jobs.items())
+    span = f"{metrics.gpus:,} GPUs for {duration(metrics.end_s - metrics.from_s)}"
+    rows = [
+        ["jobs", f"{sum(metrics.jobs.values()):,}", states],
+        ["GPU utilisation", f"{metrics.utilisation:.1%}", span],
+        ["GPU-hours allocated", _number(metrics.allocated_hours), ""],
+        ["  useful", _number(metrics.useful_hours), share(metrics.useful_hours)],
+        ["  lost", _number(metrics.lost_hours), share(metrics.lost_hours)],
+        ["  restarts", _number(metrics.restart_hours), share(metrics.restart_hours)],
+    ]
+    if prepared.config.gangs == "one-by-one":
+        rows.append(["  idle", _number(metrics.idle_hours), "held by gangs that had not all their pods"])
+    rows += [
+        ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} jobs"],
+        ["backfilled jobs", f"{metrics.backfilled:,}", ""],
+        ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
+    ]
+    return rows
+
+
+def _print_waits(title: str, heading: str, metrics: RunMetrics, *, by_queue: bool) -> None:
+    groups = metrics.by_queue if by_queue else metrics.by_size
+    columns = [
+        Column("name", heading),
+        *(Column(key, key, right=True) for key in ("jobs", "started", "waiting")),
+        *(Column(key, key, right=True) for key in ("mean", "p50", "p90", "p99", "max", "still", "slowdown")),
+    ]
+    columns[9] = Column("still", "still waiting", right=True)
+    everyone = (metrics.waits,) if len(groups) > 1 else ()
+    rows = [
+        [
+            each.name or "(none)",
+            f"{each.jobs:,}",
+            f"{each.started:,}",
+            f"{each.waiting:,}",
+            *(duration(value) for value in (each.mean_s, each.p50_s, each.p90_s, each.p99_s, each.max_s)),
+            duration(each.waiting_max_s),
+            "" if math.isnan(each.slowdown_mean) else f"{each.slowdown_mean:,.2f}",
+        ]
+        for each in (*groups, *everyone)
+    ]
+    print_table(columns, rows, title)
+
+
+def duration(seconds: float | None) -> str:
+    """``0 s``, ``45 s``, ``12 min``, ``3.2 h`` or ``4.1 d``; empty for None and NaN."""
+    if seconds is None or math.isnan(seconds):
+        return ""
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{thousands(round(seconds / 86400, 1))} d"
+
+
+def _number(hours: float) -> str:
+    return thousands(round(hours, 1))
+
+
+_JOB_COLUMNS = [
+    Column("name", "job"),
+    Column("queue", "queue"),
+    Column("gpus", "GPUs", right=True, show=lambda gpus: f"{gpus:g}"),
+    Column("state", "state"),
+    Column("submitted_s", "submitted", right=True, show=duration),
+    Column("wait_s", "wait", right=True, show=duration),
+    Column("started_s", "started", right=True, show=duration, wide=True),
+    Column("finished_s", "finished", right=True, show=duration),
+    Column("evictions", "stopped", right=True),
+    Column("lost_s", "lost", right=True, show=duration),
+    Column("reserved_s", "starts at", right=True, show=duration),
+    Column("reason", "waits for", show=lambda reason: (reason or "").replace("_", " ")),
+]
