@@ -38,7 +38,6 @@ class Shares:
         self._counted_s: dict[Claim, float] = {}
         self._now_s = self._computed_s = now_s
         self._standing: Standing | None = None
-        self._ranks: dict[Claim, Rank] = {}
 
     def add_past(self, claim: Claim, gpu_s: float) -> None:
         """Use of the past, decayed to now, in GPU-seconds."""
@@ -67,14 +66,10 @@ class Shares:
         held[flavor] = held.get(flavor, 0) + milli
         if self._standing is not None:
             self._standing.hold(claim, flavor, milli)
-            self._ranks.clear()
 
     def rank(self, claim: Claim) -> Rank:
         """Smaller goes first."""
-        known = self._ranks.get(claim)
-        if known is None or self._standing is None:
-            known = self._ranks[claim] = self._up_to_date().rank(claim)
-        return known
+        return self._up_to_date().rank(claim)
 
     def _up_to_date(self) -> Standing:
         if self._standing is None:
@@ -90,7 +85,6 @@ class Shares:
             view = OrderingView(self._queues, tuple(self._counted_s), usage, held, self._capacity)
             self._standing = self._policy.standing(view)
             self._computed_s = self._now_s
-            self._ranks.clear()
         return self._standing
 
     def _count(self, claim: Claim) -> None:

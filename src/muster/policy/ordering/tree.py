@@ -90,11 +90,23 @@ class ShareStanding:
         self._held = {flavor: (self._size(flavor), tree.totals(by_flavor[flavor])) for flavor in by_flavor}
         homes = {tree.parent[node] for node in tree.users.values()}
         self._length = 1 + max((len(tree.path(home)) for home in homes), default=0)
+        self._known: list[float | None] = [None] * len(tree.parent)
+        self._paths: dict[Claim, tuple[int, ...]] = {}
+        roots = [node for node, above in enumerate(tree.parent) if above < 0]
+        self._only_root = roots[0] if len(roots) == 1 else -1
 
     def _size(self, flavor: str) -> int:
         return max(1, self._capacity.get(flavor, 0))
 
     def _value(self, node: int) -> float:
+        known = self._known[node]
+        if known is None:
+            known = self._known[node] = self._computed(node)
+        return known
+
+    def _computed(self, node: int) -> float:
+        if node == self._only_root:
+            return 0.0  # everybody is below it
         dominant = 0.0
         for capacity, held in self._held.values():
             if held[node] > dominant * capacity:
@@ -103,7 +115,9 @@ class ShareStanding:
 
     def rank(self, claim: Claim) -> Rank:
         """The values down to the user; KeyError for an unknown claim."""
-        path = self._tree.path(self._tree.users[claim])
+        path = self._paths.get(claim)
+        if path is None:
+            path = self._paths[claim] = tuple(self._tree.path(self._tree.users[claim]))
         return tuple(map(self._value, path)) + (0.0,) * (self._length - len(path))
 
     def hold(self, claim: Claim, flavor: str, milli: int) -> None:
@@ -114,6 +128,7 @@ class ShareStanding:
         held = self._held[flavor][1]
         while node >= 0:
             held[node] += milli
+            self._known[node] = None
             node = self._tree.parent[node]
 
     def ranks(self) -> dict[Claim, Rank]:
