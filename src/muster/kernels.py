@@ -14,8 +14,10 @@ from __future__ import annotations
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false, reportPrivateImportUsage=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+import contextlib
 import functools
 import hashlib
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable
@@ -67,8 +69,6 @@ def _prepare_cache() -> None:
         folder = Path(tempfile.mkdtemp(prefix="muster-kernels-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    if not os.environ.get("NUMBA_DISABLE_JIT") and not any(folder.rglob("*.nbi")) and sys.stderr.isatty():
-        sys.stderr.write("muster: compiling kernels, once (about ten seconds)\n")
 
 
 _prepare_cache()
@@ -98,6 +98,28 @@ def _damaged_is_absent(load: Callable[..., Any]) -> Callable[..., Any]:
 for _loader in ("_load_index", "_load_data"):
     if hasattr(caching.IndexDataCacheFile, _loader):
         setattr(caching.IndexDataCacheFile, _loader, _damaged_is_absent(getattr(caching.IndexDataCacheFile, _loader)))
+
+
+def _told_once(load: Callable[..., Any]) -> Callable[..., Any]:
+    """The first kernel of this process that is not found on disk, and so is compiled, is told on a terminal."""
+    told = False
+
+    @functools.wraps(load)
+    def call(*arguments: Any) -> Any:
+        nonlocal told
+        found = load(*arguments)
+        if found is None and not told:
+            told = True
+            if multiprocessing.parent_process() is None and sys.stderr.isatty():
+                with contextlib.suppress(OSError):
+                    sys.stderr.write("muster: compiling kernels, once (10 to 60 seconds)\n")
+                    sys.stderr.flush()
+        return found
+
+    return call
+
+
+caching.Cache.load_overload = _told_once(caching.Cache.load_overload)
 
 
 class NodeArrays(NamedTuple):

@@ -11,6 +11,7 @@ import msgspec
 
 from muster.cli.output import Column, emit, emit_document, say, thousands
 from muster.errors import InputError
+from muster.report.scale import duration
 
 if TYPE_CHECKING:
     from muster.sim.replay_runs import ReplayOutcome, ReplayTask
@@ -93,7 +94,7 @@ def as_record(outcome: ReplayOutcome, *, timings: bool) -> dict[str, Any]:
         record["wall_s"] = round(outcome.wall_s, 4)
         record["placements_per_s"] = round(outcome.pods / outcome.wall_s, 1)
     figures: dict[str, Any] = msgspec.to_builtins(outcome)
-    done = {*record, "started", "wall_s", "rejections", "series"}
+    done = {*record, "started", "wall_s", "rejections", "series", "gpu_most", "cpu_most"}
     record.update({name: value for name, value in figures.items() if name not in done})
     record["waiting"] = outcome.arrived - outcome.started - outcome.rejected
     record["rejected_by_reason"] = {each.reason: each.jobs for each in outcome.rejections}
@@ -120,10 +121,10 @@ def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool)
         Column("seed", "seed", right=True, wide=len({outcome.seed for outcome in outcomes}) < 2),
         Column("arrived", "jobs", right=True, show=thousands),
         Column("rejected", "rejected", right=True, show=thousands),
-        Column("wait_mean_s", "mean wait", right=True, show=_time),
-        Column("wait_p50_s", "p50", right=True, show=_time),
-        Column("wait_p90_s", "p90", right=True, show=_time),
-        Column("wait_max_s", "max", right=True, show=_time),
+        Column("wait_mean_s", "mean wait", right=True, show=duration),
+        Column("wait_p50_s", "p50", right=True, show=duration),
+        Column("wait_p90_s", "p90", right=True, show=duration),
+        Column("wait_max_s", "max", right=True, show=duration),
         Column("slowdown_mean", "slowdown", right=True, show=_tenths),
         Column("gpu_utilisation", "GPU used", right=True, show=_share, wide=no_gpus),
         Column("cpu_utilisation", "CPU used", right=True, show=_share, wide=no_cpu),
@@ -132,8 +133,8 @@ def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool)
         Column("finished", "finished", right=True, show=thousands, wide=True),
         Column("waiting", "waiting", right=True, show=thousands, wide=True),
         Column("pods", "pods", right=True, show=thousands, wide=True),
-        Column("wait_p99_s", "p99", right=True, show=_time, wide=True),
-        Column("makespan_s", "makespan", right=True, show=_time, wide=True),
+        Column("wait_p99_s", "p99", right=True, show=duration, wide=True),
+        Column("makespan_s", "makespan", right=True, show=duration, wide=True),
         Column("scored_by", "scored by", wide=True),
     ]
     if timings:
@@ -156,15 +157,6 @@ def _tell_what_did_not_run(outcomes: list[ReplayOutcome]) -> None:
         for each in outcome.rejections:
             jobs = "1 job" if each.jobs == 1 else f"{each.jobs:,} jobs"
             say(f"{outcome.workload}: {jobs} can never start ({each.reason}); {each.example} {each.text}.")
-
-
-def _time(seconds: float) -> str:
-    """Seconds in the unit that suits: ``45 s``, ``12 min``, ``3.4 h``, ``62.9 d``."""
-    if seconds < 600:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:,.1f} d"
 
 
 def _tenths(value: float) -> str:

@@ -135,12 +135,13 @@ def write_replay_outputs(
 
 def _replay_figures(one: ReplayOutcome) -> tuple[tuple[str, str], ...]:
     from muster.report.replay import figure_text
+    from muster.report.scale import duration
 
     waits = [("mean", one.wait_mean_s), ("p50", one.wait_p50_s), ("p90", one.wait_p90_s), ("longest", one.wait_max_s)]
     return (
         ("jobs", thousands(one.arrived)),
         ("rejected", thousands(one.rejected)),
-        *((f"wait, {name}", figure_text(value, "s")) for name, value in waits),
+        *((f"wait, {name}", duration(value)) for name, value in waits),
         *((("GPU used", figure_text(100 * one.gpu_utilisation, "%")),) if one.gpus else ()),
         ("CPU used", figure_text(100 * one.cpu_utilisation, "%")),
     )

@@ -20,7 +20,7 @@ class ReplayRun(Struct, frozen=True):
     Attributes:
         workload, policy, seed: what was replayed, and how.
         gpu_milli, cpu_milli: what the fleet has in all.
-        series: (time in s, milli GPU in use, jobs waiting, milli CPU in use), by rising time.
+        series: (from, to, milli GPU in use, jobs waiting, milli CPU in use), by rising time: means over this time.
         figures: name and value in words, the same names in every run.
     """
 
@@ -29,7 +29,7 @@ class ReplayRun(Struct, frozen=True):
     seed: int
     gpu_milli: int
     cpu_milli: int
-    series: tuple[tuple[float, int, int, int], ...]
+    series: tuple[tuple[float, float, float, float, float], ...]
     figures: tuple[tuple[str, str], ...]
 
 
@@ -52,7 +52,8 @@ def replay_report(runs: Sequence[ReplayRun], setup: ReplaySetup) -> Report:
     caption = "First come, first served: the job at the head of the queue blocks those behind it."
     sections = [Section("Jobs", blocks=(Table(("workload", "policy", "seed", *names), rows, 2, caption),))]
     for workload, members in _by_workload(runs).items():
-        drawn = f"Seed {members[0].seed}."
+        bins = len(members[0].series)
+        drawn = f"Means over {bins} equal spans of time. Seed {members[0].seed}."
         figures = (Figure(_use_chart(members), drawn), Figure(_waiting_chart(members), drawn))
         sections.append(Section(f"Workload {workload}", blocks=figures))
     if setup.next_commands:
@@ -83,24 +84,22 @@ def _by_workload(runs: Sequence[ReplayRun]) -> dict[str, list[ReplayRun]]:
 
 def _use_chart(runs: Sequence[ReplayRun], prefix: str = "") -> Picture:
     """GPUs in use in % of the fleet; CPU where the fleet has no GPU."""
-    what, column, total = ("GPUs", 1, runs[0].gpu_milli) if runs[0].gpu_milli else ("CPU", 3, runs[0].cpu_milli)
-    curves = [_curve(run, tuple((row[0], 100.0 * row[column] / max(1, total)) for row in run.series)) for run in runs]
+    what, column, total = ("GPUs", 2, runs[0].gpu_milli) if runs[0].gpu_milli else ("CPU", 4, runs[0].cpu_milli)
+    curves = [_curve(run, tuple(100.0 * row[column] / max(1, total) for row in run.series)) for run in runs]
     return _chart(f"{prefix}{what} in use", f"{what} in use, % of the fleet", curves, 100.0)
 
 
 def _waiting_chart(runs: Sequence[ReplayRun], prefix: str = "") -> Picture:
-    curves = [_curve(run, tuple((row[0], float(row[2])) for row in run.series)) for run in runs]
+    curves = [_curve(run, tuple(row[3] for row in run.series)) for run in runs]
     return _chart(f"{prefix}Jobs that wait", "jobs in the queue", curves, None)
 
 
-def _curve(run: ReplayRun, points: tuple[tuple[float, float], ...]) -> Curve:
-    """Steps: what was seen holds until the next sample."""
-    start = run.series[0][0] if run.series else 0.0
+def _curve(run: ReplayRun, values: tuple[float, ...]) -> Curve:
+    """Steps: each mean over the time that it is of."""
+    first = run.series[0][0] if run.series else 0.0
     steps: list[tuple[float, float]] = []
-    for at, value in points:
-        if steps:
-            steps.append((at - start, steps[-1][1]))
-        steps.append((at - start, value))
+    for (start, end, *_), value in zip(run.series, values, strict=True):
+        steps += [(start - first, value), (end - first, value)]
     return Curve(run.policy, tuple(steps), policy_colour(run.policy))
 
 
@@ -112,7 +111,7 @@ def _chart(title: str, y_label: str, curves: Sequence[Curve], top: float | None)
     return line_chart(
         title,
         scaled,
-        x_label=f"{unit} since the first sample",
+        x_label=f"{unit} since the first submission",
         y_label=y_label,
         x_range=(0.0, max(last / size, 1e-9)),
         y_range=(0.0, top or max(1.0, most * 1.05)),

@@ -53,6 +53,15 @@ def number(value: float) -> str:
     return f"{value:,.6g}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits: ``45 s``, ``12 min``, ``3.4 h``, ``62.9 d``."""
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:,.1f} d"
+
+
 def pixel(value: float) -> str:
     """A coordinate with one decimal at most."""
     text = f"{value:.1f}"

@@ -31,8 +31,9 @@ dl{{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.25rem;margin:
 dt{{color:var(--muted)}} dd{{margin:0;overflow-wrap:anywhere}}
 .scroll{{overflow-x:auto}}
 table{{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.95rem}}
-th,td{{padding:.3rem .9rem .3rem 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}}
-th{{font-weight:600;color:var(--muted);vertical-align:bottom}} .right{{text-align:right}} .best{{font-weight:700}}
+th,td{{padding:.3rem .8rem .3rem 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}}
+th{{font-weight:600;color:var(--muted);vertical-align:bottom;white-space:normal}}
+.right{{text-align:right}} .best{{font-weight:700}}
 figure{{margin:1rem 0}} figure svg{{display:block;width:100%;height:auto;max-width:var(--wide);min-width:var(--least)}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:0 1.5rem}}
 pre{{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;white-space:pre-wrap;

@@ -116,7 +116,8 @@ def line_chart(
     seen = [y for curve in curves for x, y in curve.points if x_range[0] <= x <= x_range[1]]
     y_range = y_range or outward(*_extent(seen))
     right = max([text_width(_end_label(curve, last_values)) for curve in curves if curve.points], default=0.0) + 26
-    x, y = Scale(*x_range, 52, width - right), Scale(*y_range, height - 46, 52)
+    y = Scale(*y_range, height - 46, 52)
+    x = Scale(*x_range, _left(y), width - right)
     body = [_frame(title, x_label, y_label, x, y, width)]
     clip = f"clip-{zlib_name(title)}-{round(width)}-{round(height)}"
     body.append(
@@ -155,8 +156,8 @@ def stacked_area_chart(
     sums = [sum(area.values[index] for area in areas) for index in range(len(xs))]
     y_range = y_range or outward(0.0, max([*sums, 1e-9]), 5)
     right = max([text_width(area.name) for area in areas], default=0.0) + 20
-    x = Scale(*_extent(xs), 52, width - right)
     y = Scale(*y_range, height - 46, 52)
+    x = Scale(*_extent(xs), _left(y), width - right)
     body = [_frame(title, x_label, y_label, x, y, width)]
     lower = [0.0] * len(xs)
     names: list[tuple[float, Area]] = []
@@ -201,6 +202,12 @@ def _extent(values: Iterable[float]) -> tuple[float, float]:
         return 0.0, 1.0
     low, high = min(finite), max(finite)
     return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _left(y: Scale) -> float:
+    """Where the y axis stands: right of its widest number."""
+    widest = max(text_width(number(tick)) for tick in nice_ticks(y.low, y.high, 5))
+    return max(52.0, _INDENT + widest + 8)
 
 
 def _frame(title: str, x_label: str, y_label: str, x: Scale, y: Scale, width: float) -> str:

@@ -22,9 +22,7 @@ from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
 from muster.model.reasons import Reason
 from muster.model.workload import PodSet, PodShape, Workload
 from muster.sim.events import Events
-
-MOST_SAMPLES = 500
-"""Most points of the time series."""
+from muster.sim.time_bins import TimeBins
 
 SLOWDOWN_LEAST_S = 10.0
 """Run times below this count as this much in the bounded slowdown (Feitelson's usual bound)."""
@@ -32,7 +30,7 @@ SLOWDOWN_LEAST_S = 10.0
 GANG_SIZE = "gang_size"
 """Why a job is rejected whose pods fit one by one, but not all at once."""
 
-_place_gang, _release_pods = direct(gang.place_gang), direct(gang.release_pods)
+place_gang, release_pods = direct(gang.place_gang), direct(gang.release_pods)
 
 
 class Rejection(Struct, frozen=True):
@@ -51,7 +49,9 @@ class ReplayResult(Struct, frozen=True):
     """What a replay did.
 
     ``start_s`` and ``finish_s`` are in the order of the given workloads, NaN for jobs that did not start or finish.
-    ``series`` is (time, milli GPU in use, jobs waiting, milli CPU in use). ``slowdown_mean`` is the bounded slowdown
+    ``series`` is (from, to, milli GPU in use, jobs waiting, milli CPU in use): means over at most `time_bins.MOST_BINS`
+    equal spans of time from the first submission to the last event. ``gpu_most_milli`` and ``cpu_most_milli`` are the
+    most that was in use at one time. ``slowdown_mean`` is the bounded slowdown
     max(1, (wait + run) / max(run, SLOWDOWN_LEAST_S)) of started jobs whose duration is known; 0 if there are none.
     Utilisations are shares of all healthy GPUs and all CPU from the first submission to the last event.
     """
@@ -71,7 +71,9 @@ class ReplayResult(Struct, frozen=True):
     makespan_s: float
     gpu_utilisation: float
     cpu_utilisation: float
-    series: tuple[tuple[float, int, int, int], ...]
+    gpu_most_milli: int
+    cpu_most_milli: int
+    series: tuple[tuple[float, float, float, float, float], ...]
     start_s: Floats
     finish_s: Floats
 
@@ -139,11 +141,11 @@ class Replay:
         self._handled = self._arrived = self._finished = self._pods = 0
         self._rejected: list[int] = []
         self._gpu_area = self._cpu_area = 0.0
-        self._series: list[tuple[float, int, int, int]] = []
-        self._stride = 1
+        self._gpu_most = self._cpu_most = 0
         order = np.argsort(self._submitted, kind="stable")
         times: list[float] = self._submitted[order].tolist()
         self._first_s = self._last_s = times[0] if times else 0.0
+        self._bins = TimeBins(self._first_s, 3)
         self.events.feed(times, order.tolist(), 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replay:
@@ -191,8 +193,11 @@ class Replay:
     def _handle(self, time_s: float, payload: int) -> None:
         passed = time_s - self._last_s
         if passed:
-            self._gpu_area += (self._gpu_total - self._gpu_free) * passed
-            self._cpu_area += (self._cpu_total - self._cpu_free) * passed
+            gpu, cpu = self._gpu_total - self._gpu_free, self._cpu_total - self._cpu_free
+            self._gpu_area += gpu * passed
+            self._cpu_area += cpu * passed
+            self._gpu_most, self._cpu_most = max(self._gpu_most, gpu), max(self._cpu_most, cpu)
+            self._bins.hold(time_s, (gpu, len(self._waiting), cpu))
             self._last_s = time_s
         if payload >= 0:
             self._arrived += 1
@@ -209,17 +214,11 @@ class Replay:
         if self._waiting and not self._blocked and (payload >= 0 or self.events.peek() != time_s):
             self._start(time_s)
         self._handled += 1
-        if self._handled % self._stride == 0:
-            used = self._gpu_total - self._gpu_free, self._cpu_total - self._cpu_free
-            self._series.append((time_s, used[0], len(self._waiting), used[1]))
-            if len(self._series) > MOST_SAMPLES:
-                self._series = self._series[1::2]
-                self._stride *= 2
         if self._check_every and self._handled % self._check_every == 0:
             self.state.validate(self.allocations())
 
     def _depart(self, index: int, time_s: float) -> None:
-        _release_pods(self.running.pop(index), self.state.nodes, self.state.shapes)
+        release_pods(self.running.pop(index), self.state.nodes, self.state.shapes)
         kind = self._kinds[self._kind_of[index]]
         self._gpu_free += kind.gpu_milli
         self._cpu_free += kind.cpu_milli
@@ -250,7 +249,7 @@ class Replay:
         if kind.gpu_milli > self._gpu_free or kind.cpu_milli > self._cpu_free:
             return None
         scene = self.placer.scene()
-        placed = _place_gang(kind.pods, scene, self._out)
+        placed = place_gang(kind.pods, scene, self._out)
         return self._out[:, :placed].copy() if placed == kind.count else None
 
     def _why_never(self, kind: _Kind) -> tuple[str, str] | None:
@@ -342,7 +341,14 @@ class Replay:
             makespan_s=span,
             gpu_utilisation=self._gpu_area / gpus if gpus else 0.0,
             cpu_utilisation=self._cpu_area / cpus if cpus else 0.0,
-            series=tuple(self._series),
+            gpu_most_milli=self._gpu_most,
+            cpu_most_milli=self._cpu_most,
+            series=tuple((start, end, *_three(means)) for start, end, means in self._bins.means()),
             start_s=self.start_s.copy(),
             finish_s=self.finish_s.copy(),
         )
+
+
+def _three(means: tuple[float, ...]) -> tuple[float, float, float]:
+    gpu, waiting, cpu = means
+    return gpu, waiting, cpu

@@ -16,6 +16,7 @@ from muster.sim.inflate import typical_knowledge
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 from muster.sim.processes import running
 from muster.sim.replay import Rejection, Replay
+from muster.sim.warm_up import warm_up
 from muster.traces import Trace
 
 PARTS = 100
@@ -44,6 +45,7 @@ class ReplayOutcome(Struct, frozen=True):
         gpu_utilisation, cpu_utilisation: shares from 0 to 1.
         skipped: rows that the reader left out.
         series: what was in use and who waited over time (`muster.sim.replay.ReplayResult`), for reports.
+        gpu_most, cpu_most: the largest shares in use at one time, from 0 to 1.
     """
 
     workload: str
@@ -68,7 +70,9 @@ class ReplayOutcome(Struct, frozen=True):
     cpu_utilisation: float
     wall_s: float
     skipped: int = 0
-    series: tuple[tuple[float, int, int, int], ...] = ()
+    series: tuple[tuple[float, float, float, float, float], ...] = ()
+    gpu_most: float = 0.0
+    cpu_most: float = 0.0
 
 
 class PlacerMaker:
@@ -116,7 +120,8 @@ def replay_one(task: ReplayTask, progress: Callable[[], None] | None = None) -> 
     """Run one task; ``progress`` is called PARTS times on the way. Raises `InputError` as the readers do."""
     fleet, trace = read_inputs(task.fleet, task.workload)
     policy = find_policy(task.policy)
-    policy.load_score()
+    warm_up(task.policy, replay=True)
+    gpus = sum(node.healthy_gpus for node in fleet.nodes)
     started = time.perf_counter()
     maker = PlacerMaker(policy, fleet, trace.workloads, task.seed)
     replay = Replay(fleet, trace.workloads, maker)
@@ -127,7 +132,7 @@ def replay_one(task: ReplayTask, progress: Callable[[], None] | None = None) -> 
         workload=trace.name,
         policy=task.policy,
         seed=task.seed,
-        gpus=sum(node.healthy_gpus for node in fleet.nodes),
+        gpus=gpus,
         arrived=result.arrived,
         started=result.started,
         finished=result.finished,
@@ -147,6 +152,8 @@ def replay_one(task: ReplayTask, progress: Callable[[], None] | None = None) -> 
         wall_s=time.perf_counter() - started,
         skipped=len(trace.skipped),
         series=result.series,
+        gpu_most=result.gpu_most_milli / gpus / 1000 if gpus else 0.0,
+        cpu_most=result.cpu_most_milli / fleet.cpu_milli if fleet.cpu_milli else 0.0,
     )
 
 
@@ -174,6 +181,8 @@ def replay_tasks(
         finally:
             forget_inputs()
         return
+    for name in dict.fromkeys(task.policy for task in tasks):
+        warm_up(name, replay=True)  # compiled here, once, and not in every process
     with running(replay_one, tasks, jobs) as futures:
         for future in futures:
             outcome = future.result()

@@ -23,6 +23,7 @@ from muster.sim.details import CURVES_AND_NODES, RunDetails, details_of
 from muster.sim.inflate import InflationData, InflationRun, run_inflation
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 from muster.sim.processes import running
+from muster.sim.warm_up import warm_up
 
 
 class Task(Struct, frozen=True):
@@ -63,7 +64,7 @@ def perform_with_data(task: Task) -> tuple[Outcome, InflationData]:
     """Run one task and keep everything that a report may show."""
     fleet, trace = fleet_of(task.fleet), workload_of(task.workload, task.fleet)
     policy = find_policy(task.policy)
-    policy.load_score()
+    warm_up(task.policy)
     started = time.perf_counter()
     run, data = run_inflation(fleet, trace.workloads, policy, task.seed, task.factor, _tuned)
     return Outcome(trace.name, task.policy, task.seed, run, time.perf_counter() - started), data
@@ -116,6 +117,8 @@ def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Itera
         finally:
             forget_inputs()
         return
+    for name in dict.fromkeys(tasks[index].policy for index in left):
+        warm_up(name)  # compiled here, once, and not in every process
     with running(perform, [tasks[index] for index in left], jobs) as futures:
         number = dict(zip(futures, left, strict=True))
         for future in as_completed(futures):
