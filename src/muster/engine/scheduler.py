@@ -31,6 +31,7 @@ from muster.model.snapshot import AdvanceReservation, Running, Snapshot
 from muster.model.workload import Workload
 from muster.policy.ordering.protocol import Rank
 
+Turn = tuple[int, bool, Rank, Order]
 UNLIMITED = 1 << 62
 
 
@@ -62,6 +63,7 @@ class Scheduler:
         self.reservations = snapshot.reservations
         self.slots: dict[str, Slot] = {}
         self._quota_version = 0
+        self._deadlines: list[tuple[float, str]] = []
         self._rooms: dict[str, tuple[int, int]] = {}
         self._borrowing: dict[str, dict[str, None]] = {}
         for use in snapshot.usage:
@@ -81,6 +83,8 @@ class Scheduler:
         gang = Gang(workload, self.cluster.kind_of(workload))
         self.pending.add(gang)
         self.shares.know(gang.claim)
+        if workload.start_deadline_s is not None:
+            heapq.heappush(self._deadlines, (workload.start_deadline_s, workload.name))
 
     def cancel(self, name: str) -> None:
         """Work that waits is withdrawn."""
@@ -164,38 +168,37 @@ class Scheduler:
         return Plan(tuple(decisions))
 
     def _give_up(self, now_s: float) -> None:
-        late = [
-            gang
-            for gang in self.pending
-            if gang.workload.start_deadline_s is not None and gang.workload.start_deadline_s < now_s
-        ]
-        for gang in late:
-            self.cancel(gang.workload.name)
+        while self._deadlines and self._deadlines[0][0] < now_s:
+            _, name = heapq.heappop(self._deadlines)
+            gang = self.pending.gangs.get(name)
+            if gang is not None and (gang.workload.start_deadline_s or now_s) < now_s:
+                self.cancel(name)
 
     def _heads(self) -> Iterator[Gang]:
-        """Gangs in order over all claims: priority, then the claim's rank, then submission and name.
+        """Gangs in order over all claims.
 
-        A claim's rank changes as its work starts: it is compared anew whenever the claim comes to the top. What asks
+        A claim's turn changes as its work starts: it is compared anew whenever the claim comes to the top. What asks
         for more than its queue could get, by quota or by reclaim, is passed over without a look.
         """
-        heap: list[tuple[int, Rank, Order, Claim, int]] = []
-        rank_of = self.shares.rank
+        heap: list[tuple[Turn, Claim, int]] = []
 
         def push(claim: Claim, start: int) -> None:
             index = self.pending.next_within(claim, start, self._room(claim[0]))
             if index >= 0:
-                order = self.pending.in_order(claim)[index].order
-                heapq.heappush(heap, (order[0], rank_of(claim), order, claim, index))
+                heapq.heappush(heap, (self._turn(self.pending.in_order(claim)[index]), claim, index))
 
         for claim in list(self.pending.claims):
             push(claim, 0)
         refused: set[tuple[Claim, GangKind]] = set()
         while heap:
-            priority, rank, order, claim, index = heapq.heappop(heap)
-            if rank != rank_of(claim):
-                heapq.heappush(heap, (priority, rank_of(claim), order, claim, index))
-                continue
+            turn, claim, index = heapq.heappop(heap)
             gang = self.pending.in_order(claim)[index]
+            if gang.kind.milli > self._room(claim[0]):
+                push(claim, index + 1)
+                continue
+            if turn != self._turn(gang):
+                heapq.heappush(heap, (self._turn(gang), claim, index))
+                continue
             if (claim, gang.kind) not in refused:
                 yield gang
             if gang.workload.name not in self.pending.gangs:
@@ -204,6 +207,11 @@ class Scheduler:
             if gang.reason is not None and gang.reason.tier is not Tier.GATED:
                 refused.add((claim, gang.kind))
             push(claim, index + 1)
+
+    def _turn(self, gang: Gang) -> Turn:
+        """Who goes first: priority, then what its queue need not borrow for, then rank, then submission and name."""
+        borrows = bool(self.queues) and not any(within_nominal(self, gang, each) for each in self.flavors_of(gang.kind))
+        return gang.order[0], borrows, self.shares.rank(gang.claim), gang.order
 
     def _room(self, queue: str) -> int:
         """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""
@@ -348,13 +356,12 @@ class Scheduler:
 
     def _backfill(self, now_s: float, decisions: list[Decision]) -> None:
         """Start what may run past the slots: of the kinds that could fit, the first gang of each claim, in order."""
-        heads: list[tuple[int, Rank, Order, Claim, GangKind]] = []
-        rank_of = self.shares.rank
+        heads: list[tuple[Turn, Claim, GangKind]] = []
 
         def push(claim: Claim, kind: GangKind) -> None:
             gangs = self.pending.kinds.get(kind, {}).get(claim)
             if gangs:
-                heapq.heappush(heads, (gangs[0].order[0], rank_of(claim), gangs[0].order, claim, kind))
+                heapq.heappush(heads, (self._turn(gangs[0]), claim, kind))
 
         for kind, claims in list(self.pending.kinds.items()):
             if self._could_fit(kind):
@@ -362,11 +369,11 @@ class Scheduler:
                     if kind.milli <= self._room(claim[0]):
                         push(claim, kind)
         while heads:
-            _, rank, order, claim, kind = heapq.heappop(heads)
+            turn, claim, kind = heapq.heappop(heads)
             gangs = self.pending.kinds.get(kind, {}).get(claim)
-            if not gangs or self._refused_now(kind):
+            if not gangs or self._refused_now(kind) or kind.milli > self._room(claim[0]):
                 continue
-            if rank != rank_of(claim) or order != gangs[0].order:
+            if turn != self._turn(gangs[0]):
                 push(claim, kind)
                 continue
             if self._start_first(gangs, now_s, decisions):
