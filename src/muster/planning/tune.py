@@ -9,7 +9,8 @@
    each size class (1, 2-4, 5 and more GPUs) costs 0.2 times the percent rejected beyond FGD's, less 0.5.
 
 All draws are seeded and the number of generations depends on the size of the problem only: the same input gives the
-same tuning. A large fleet is cut to a proportional part for the search.
+same tuning. A large fleet is cut to a proportional part for the search, a long mix to the
+shapes that are most in demand.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ POINTS = ((90, 0.15), (95, 0.30), (100, 0.40), (110, 0.15))
 POPULATION, FRESH_STREAMS = 12, 8
 GENERATIONS = 3, 60
 """Least and most."""
-MOST_NODES = 1300
+MOST_NODES, MOST_SHAPES = 1300, 500
 WORK = 1_200_000_000
 """Arrivals x (nodes + 10 x shapes) of all generations together, to which the time of a run is proportional."""
 SIZE_CLASSES = ((1, 1), (2, 4), (5, 99))
@@ -132,7 +133,7 @@ def knowledge_from(tuning: Tuning) -> Knowledge:
 
 def tune(fleet: Fleet, mix: ShapeMix) -> Tuning:
     """Fit the default policy; see the module's text for the procedure."""
-    problem = _Problem(_part_of(fleet), mix)
+    problem = _Problem(_part_of(fleet), _most_demanded(mix))
     zero = np.zeros(problem.dimension)
     if not problem.total or not problem.asked.any():
         return problem.tuning("start", {}, zero, 0)
@@ -280,6 +281,18 @@ class _Problem:
 
 def _mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else 0.0
+
+
+def _most_demanded(mix: ShapeMix) -> ShapeMix:
+    """The shapes that ask for most GPU and CPU in all, each measured by its mean; MOST_SHAPES at most."""
+    if len(mix.shapes) <= MOST_SHAPES:
+        return mix
+    counts = np.array(mix.counts, float)
+    gpu = np.array([shape.gpu_milli_total for shape in mix.shapes], float)
+    cpu = np.array([shape.cpu_milli for shape in mix.shapes], float)
+    weight = counts * (gpu / max(1.0, float(gpu.mean())) + cpu / max(1.0, float(cpu.mean())))
+    keep = sorted(np.argsort(-weight, kind="stable")[:MOST_SHAPES].tolist())
+    return ShapeMix(tuple(mix.shapes[index] for index in keep), tuple(mix.counts[index] for index in keep))
 
 
 def _part_of(fleet: Fleet) -> Fleet:
