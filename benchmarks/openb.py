@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/openb.py [DATA] [--policies fgd,default] [--seeds 42..51] [--jobs 2]
 
-DATA is a folder with nodes.csv, pods_*.csv and published_allocation.csv (default: ../shared/data/openb). Prints, for
-each workload and policy, the mean over the seeds of the GPUs allocated when 95, 100, 110 and 130 % have arrived, the
-published mean of the same policy (of FGD for Muster's default), and the difference in percentage points.
+DATA is a folder with nodes.csv, pods_*.csv and published_allocation.csv (default: openb in $MUSTER_DATA, else in
+../shared/data). Prints, for each workload and policy, the mean over the seeds of the GPUs allocated when 95, 100, 110
+and 130 % have arrived, the published mean of the same policy (of FGD for Muster's default), and the difference in
+percentage points.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import platform
 from collections import defaultdict
 from pathlib import Path
 
+from bench_data import default_data, need
 from muster.cli.simulate import parse_seeds, prepare
 from muster.sim.sweep import Outcome, Task, sweep, sweep_digest
 
@@ -43,15 +45,14 @@ def rejected(outcomes: list[Outcome], size: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="../shared/data/openb", type=Path)
+    parser.add_argument("data", nargs="?", default=default_data() / "openb", type=Path)
     parser.add_argument("--policies", default="dot-product,gpu-packing,best-fit,fgd,default")
     parser.add_argument("--seeds", default="42..51")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
+    need(options.data / "nodes.csv", options.data / "pods_default.csv", options.data / "published_allocation.csv")
     seeds = parse_seeds(options.seeds)
     names = sorted(path.stem.removeprefix("pods_") for path in options.data.glob("pods_*.csv"))
-    if not names:
-        raise SystemExit(f"{options.data}: no pods_*.csv; give the folder of the openb data")
     fleet = f"openb:{options.data / 'nodes.csv'}"
     tasks = [
         Task(fleet, f"openb:{options.data / f'pods_{name}.csv'}", policy, seed, 1.3)

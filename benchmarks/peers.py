@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/peers.py [DATA]
 
-DATA is the data folder (default ../shared/data); without the files there, synthetic jobs are taken. AccaSim is
-installed into an environment of its own in a temporary folder, and is never a dependency of Muster.
+DATA is the data folder (default: $MUSTER_DATA, else ../shared/data); without the files there, synthetic jobs are
+taken. AccaSim is installed into an environment of its own in a temporary folder, and is never a dependency of Muster.
 
 Both get the same file: jobs that ran, their processors, submission and run times. The memory columns are blanked, for
 AccaSim turns jobs away that name memory on a system without. Both start jobs strictly in order, one core a processor,
@@ -27,6 +27,8 @@ import tempfile
 import time
 import venv
 from pathlib import Path
+
+from bench_data import default_data
 
 PEER = "accasim==1.1.3"
 
@@ -138,7 +140,7 @@ def compare(name: str, python: Path, source: Path, most: int, nodes: int, cores:
 
 
 def main() -> None:
-    data = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data") / "jobs"
+    data = (Path(sys.argv[1]) if len(sys.argv) > 1 else default_data()) / "jobs"
     with tempfile.TemporaryDirectory(prefix="muster-peers-") as made:
         folder = Path(made)
         venv.create(folder / "env", with_pip=True)

@@ -3,9 +3,10 @@
     .venv/bin/python benchmarks/speed.py [DATA] [--no-peers]
 
 At the end `benchmarks/peers.py` replays beside a peer from PyPI; --no-peers leaves that out (it installs the peer).
-DATA is the data folder (default ../shared/data). Everything runs in a cache folder of its own, so that the first
-compilation and the fit are measured too; what is already in the user's cache is neither used nor changed. Runs that
-take seconds are repeated, and the median is told. Peak memory is that of the largest process.
+DATA is the data folder (default: $MUSTER_DATA, else ../shared/data; without it, it is told where to get it).
+Everything runs in a cache folder of its own, so that the first compilation and the fit are measured too; what is
+already in the user's cache is neither used nor changed. Runs that take seconds are repeated, and the median is told.
+Peak memory is that of the largest process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from bench_data import default_data, need
 
 MUSTER = Path(sys.executable).with_name("muster")
 
@@ -139,7 +142,8 @@ def measure_replays(data: Path, cache: Path, table: Table) -> None:
 
 def main() -> None:
     given = [word for word in sys.argv[1:] if word != "--no-peers"]
-    data = Path(given[0] if given else "../shared/data")
+    data = Path(given[0]) if given else default_data()
+    need(*(data / name for name in ("openb/nodes.csv", "jobs/philly_sia.csv", "jobs/RICC-2010-2.swf.gz")))
     print(f"Machine: {machine()}\n")
     table = Table()
     with tempfile.TemporaryDirectory(prefix="muster-speed-") as cache:

@@ -5,8 +5,9 @@
 Each is drawn again from the pods of the Alibaba 2023 trace: another share of CPU pods (cpuN: N/10 % of the pods), of
 fractions (gpushareN: N % of the GPU demand), of multi-GPU pods (multigpuN: N % of the GPU demand) or of pods bound to
 a GPU model (gpuspecN: N % of the GPU pods). Both policies place the same arrivals. DATA is the folder with nodes.csv
-and pods_*.csv (default: ../shared/data/openb). Prints the default's allocation in percent of the GPUs, its distance
-to FGD's in percentage points, and by how much the class of pods that fares worst is rejected more often than by FGD.
+and pods_*.csv (default: openb in $MUSTER_DATA, else in ../shared/data). Prints the default's allocation in percent of
+the GPUs, its distance to FGD's in percentage points, and by how much the class of pods that fares worst is rejected
+more often than by FGD.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+from bench_data import default_data, need
 from muster.cli.simulate import parse_seeds, prepare
 from muster.model.workload import PodShape, single_pod
 from muster.sim.inflate import pods_by_name
@@ -94,11 +96,12 @@ def worst_class(ours: list[Outcome], theirs: list[Outcome]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", default="../shared/data/openb", type=Path)
+    parser.add_argument("data", nargs="?", default=default_data() / "openb", type=Path)
     parser.add_argument("--seeds", default="42..51")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default=",".join(UNSEEN))
     options = parser.parse_args()
+    need(options.data / "nodes.csv", options.data / "pods_default.csv")
     names = options.only.split(",")
     seeds = parse_seeds(options.seeds)
     with tempfile.TemporaryDirectory() as folder:

@@ -141,3 +141,18 @@ def test_from_the_shell():
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("muster: unknown GPU model 'H1000'; did you mean H100-")
+
+
+def test_the_nearest_model_begins_alike(capsys):
+    _, _, err = call(capsys, "gpus", "A100-SXM")
+    assert "did you mean A100-SXM4-40GB or A100-SXM4-80GB" in err
+    assert "H100" not in err
+    _, _, err = call(capsys, "gpus", "A100-SMX4")
+    assert err.index("A100-SXM4") < (err.index("A100-PCIe") if "A100-PCIe" in err else len(err))
+
+
+def test_wide_tables_are_not_broken_and_no_line_ends_in_blanks(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = call(capsys, "gpus", "-o", "wide")
+    assert len(out.splitlines()) == len(GPUS) + 1
+    assert all(line == line.rstrip() for line in out.splitlines())

@@ -49,10 +49,20 @@ def find_gpu(name: str) -> Gpu:
 
 
 def near_names(name: str, count: int = 3) -> tuple[str, ...]:
-    """Canonical names of the models whose names look most like ``name``, the nearest first; may be empty."""
+    """Canonical names of the models whose names look most like ``name``, the nearest first; may be empty.
+
+    Names that begin with it go before all others, and are not mixed with them; then those that begin most like it.
+    """
     import difflib
 
     wanted = normalized(name)
     close = [known for known in _INDEX if wanted and known.startswith(wanted)]
-    close += difflib.get_close_matches(wanted, _INDEX, n=8 * count, cutoff=0.5)
+    if not close:
+        close = difflib.get_close_matches(wanted, _INDEX, n=8 * count, cutoff=0.5)
+        close.sort(key=lambda known: -_same_start(known, wanted))
     return tuple(dict.fromkeys(_INDEX[known].name for known in close))[:count]
+
+
+def _same_start(one: str, other: str) -> int:
+    """How many letters two texts begin with in common."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

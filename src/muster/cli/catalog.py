@@ -25,7 +25,7 @@ from muster.catalog import (
     room_for,
 )
 from muster.catalog.links import KINDS
-from muster.cli.output import Column, emit, output_option, terminal_width, thousands
+from muster.cli.output import Column, emit, output_option, terminal_width, thousands, wrapped
 from muster.errors import InputError
 
 _GIB = 2**30
@@ -55,45 +55,45 @@ def _sources_option(function: Any) -> Any:
     return click.option("--sources", is_flag=True, help="Print where each fact comes from, one line a fact.")(function)
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  muster catalog gpus
+  muster catalog gpus H100 NVIDIA-A100-SXM4-80GB -o wide
+  muster catalog gpus B200 --sources
+  muster catalog mig H100 --layouts
+  muster catalog links -o json
+"""
+)
 def command() -> None:
-    """Facts that Muster knows: GPU models, MIG profiles, links. Each has a source; what is not known is shown as -.
-
-    \b
-    Examples:
-      muster catalog gpus
-      muster catalog gpus H100 NVIDIA-A100-SXM4-80GB -o wide
-      muster catalog gpus B200 --sources
-      muster catalog mig H100 --layouts
-      muster catalog links -o json
-    """
+    """Facts that Muster knows: GPU models, MIG profiles, links. Each has a source; what is not known is shown as -."""
 
 
 # --- GPU models ------------------------------------------------------------------------------------------------------
 
 _GPU_COLUMNS = (
     Column("name", "GPU"),
-    Column("memory_bytes", "GIB", right=True, show=lambda value: "-" if value is None else f"{value // _GIB:,}"),
-    Column("memory_gb_per_s", "MEM GB/S", right=True, show=_number),
-    Column("link", "LINK", show=_text),
-    Column("link_gb_per_s", "GB/S", right=True, show=_number),
-    Column("pcie_generation", "PCIE", right=True, show=_text),
-    Column("power_w", "WATT", right=True, show=_number),
+    Column("memory_bytes", "GiB", right=True, show=lambda value: "-" if value is None else f"{value // _GIB:,}"),
+    Column("memory_gb_per_s", "Mem GB/s", right=True, show=_number),
+    Column("link", "Link", show=_text),
+    Column("link_gb_per_s", "GB/s", right=True, show=_number),
+    Column("pcie_generation", "PCIe", right=True, show=_text),
+    Column("power_w", "Watt", right=True, show=_number),
     Column("compute_capability", "CUDA", right=True, show=_text),
     Column("mig_capable", "MIG", show=_yes_no),
-    Column("form", "FORM", show=_text),
-    Column("gpus_per_node", "/NODE", right=True, show=_text),
-    Column("vendor", "VENDOR", wide=True, show=_text),
-    Column("architecture", "ARCHITECTURE", wide=True, show=_text),
-    Column("pcie_gb_per_s", "PCIE GB/S", right=True, wide=True, show=_number),
+    Column("form", "Form", show=_text),
+    Column("gpus_per_node", "/node", right=True, show=_text),
+    Column("vendor", "Vendor", wide=True, show=_text),
+    Column("architecture", "Architecture", wide=True, show=_text),
+    Column("pcie_gb_per_s", "PCIe GB/s", right=True, wide=True, show=_number),
 )
-_GPU_CSV_COLUMNS = (*_GPU_COLUMNS, Column("aliases", "ALSO CALLED"), Column("note", "NOTE"))
+_GPU_CSV_COLUMNS = (*_GPU_COLUMNS, Column("aliases", "Also called"), Column("note", "Note"))
 
 _SOURCE_COLUMNS = (
-    Column("of", "OF"),
-    Column("fact", "FACT"),
-    Column("value", "VALUE", show=_text),
-    Column("source", "SOURCE"),
+    Column("of", "Of"),
+    Column("fact", "Fact"),
+    Column("value", "Value", show=_text),
+    Column("source", "Source"),
 )
 
 
@@ -127,7 +127,15 @@ def _cell(value: Any) -> Any:
     return "; ".join(str(item["name"]) if hasattr(item, "keys") else str(item) for item in items)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  muster catalog gpus
+  muster catalog gpus h100 "NVIDIA A100 80GB PCIe"
+  muster catalog gpus H100 B200 --sources
+  muster catalog gpus -o csv
+"""
+)
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @_sources_option
 @output_option
@@ -136,13 +144,6 @@ def gpus(names: tuple[str, ...], sources: bool, output: str) -> None:
 
     NAME is a canonical name, an nvidia-smi name, a value of the node label nvidia.com/gpu.product or a short name
     such as H100, V100M32 or G2; without one, all models are shown.
-
-    \b
-    Examples:
-      muster catalog gpus
-      muster catalog gpus h100 "NVIDIA A100 80GB PCIe"
-      muster catalog gpus H100 B200 --sources
-      muster catalog gpus -o csv
     """
     chosen = list(dict.fromkeys(find_gpu(name) for name in names)) if names else list(GPUS)
     if sources:
@@ -161,49 +162,58 @@ def gpus(names: tuple[str, ...], sources: bool, output: str) -> None:
         click.echo()
         for gpu in chosen:
             text = f"{gpu.name} is also called {', '.join(gpu.aliases)}. {gpu.note}".strip()
-            click.echo(click.wrap_text(text, width=min(terminal_width(), 100), subsequent_indent="  "))
+            click.echo(wrapped(text, terminal_width()))
 
 
 # --- MIG -------------------------------------------------------------------------------------------------------------
 
 _MODEL_COLUMNS = (
     Column("name", "GPU"),
-    Column("compute_slices", "COMPUTE", right=True),
-    Column("memory_slices", "MEMORY", right=True),
+    Column("compute_slices", "Compute", right=True),
+    Column("memory_slices", "Memory", right=True),
     Column(
-        "profiles", "PROFILES (AT MOST)", show=lambda value: ", ".join(f"{p['name']} x{p['max_count']}" for p in value)
+        "profiles", "Profiles (at most)", show=lambda value: ", ".join(f"{p['name']} x{p['max_count']}" for p in value)
     ),
 )
 
 _PROFILE_COLUMNS = (
-    Column("name", "PROFILE"),
-    Column("compute_slices", "COMPUTE", right=True),
-    Column("memory_slices", "MEMORY", right=True),
-    Column("memory_mib", "MIB", right=True, show=_number),
-    Column("starts", "STARTS", show=_starts),
-    Column("max_count", "AT MOST", right=True),
+    Column("name", "Profile"),
+    Column("compute_slices", "Compute", right=True),
+    Column("memory_slices", "Memory", right=True),
+    Column("memory_mib", "MiB", right=True, show=_number),
+    Column("starts", "Starts", show=_starts),
+    Column("max_count", "At most", right=True),
     Column("profile_id", "ID", right=True, show=_text),
-    Column("variant", "VARIANT", wide=True, show=_yes_no),
+    Column("variant", "Variant", wide=True, show=_yes_no),
 )
 
 _ROOM_COLUMNS = (
-    Column("name", "PROFILE"),
-    Column("compute_slices", "COMPUTE", right=True),
-    Column("memory_slices", "MEMORY", right=True),
-    Column("starts", "STARTS", show=_starts),
-    Column("free_starts", "FREE NOW", show=_starts),
-    Column("more", "MORE FIT", right=True),
+    Column("name", "Profile"),
+    Column("compute_slices", "Compute", right=True),
+    Column("memory_slices", "Memory", right=True),
+    Column("starts", "Starts", show=_starts),
+    Column("free_starts", "Free now", show=_starts),
+    Column("more", "More fit", right=True),
 )
 
 _LAYOUT_COLUMNS = (
-    Column("number", "NO", right=True),
-    Column("layout", "PROFILE@START", show="  ".join),
-    Column("compute_slices", "COMPUTE", right=True),
-    Column("memory_slices", "MEMORY", right=True),
+    Column("number", "No", right=True),
+    Column("layout", "Profile@start", show="  ".join),
+    Column("compute_slices", "Compute", right=True),
+    Column("memory_slices", "Memory", right=True),
 )
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  muster catalog mig
+  muster catalog mig H100
+  muster catalog mig H100 --layouts
+  muster catalog mig H100 --with 3g.40gb@0
+  muster catalog mig A30 --sources
+"""
+)
 @click.argument("gpu", required=False, metavar="[GPU]")
 @click.option(
     "--layouts", is_flag=True, help="Print all maximal layouts: sets of instances to which none can be added."
@@ -218,14 +228,6 @@ def mig(gpu: str | None, layouts: bool, variants: bool, placed: str | None, sour
     """MIG profiles of a GPU model: slices, memory, starts. Starts and sizes are in memory slices.
 
     Without GPU, the models that can be split are listed.
-
-    \b
-    Examples:
-      muster catalog mig
-      muster catalog mig H100
-      muster catalog mig H100 --layouts
-      muster catalog mig H100 --with 3g.40gb@0
-      muster catalog mig A30 --sources
     """
     if gpu is None:
         if layouts or variants or placed:
@@ -381,19 +383,26 @@ def parse_layout(text: str) -> Layout:
 # --- links -----------------------------------------------------------------------------------------------------------
 
 _LINK_COLUMNS = (
-    Column("name", "LINK"),
-    Column("kind", "KIND"),
-    Column("gb_per_s", "GB/S", right=True, show=_number),
-    Column("high_gb_per_s", "TO", right=True, show=lambda value: "" if value is None else thousands(value)),
-    Column("of_gb_per_s", "OF", right=True, show=lambda value: "" if value is None else thousands(value)),
-    Column("fraction", "PART", right=True, show=_percent),
-    Column("per", "PER"),
-    Column("made_of", "MADE OF"),
-    Column("note", "NOTE"),
+    Column("name", "Link"),
+    Column("kind", "Kind"),
+    Column("gb_per_s", "GB/s", right=True, show=_number),
+    Column("high_gb_per_s", "To", right=True, show=lambda value: "" if value is None else thousands(value)),
+    Column("of_gb_per_s", "Of", right=True, show=lambda value: "" if value is None else thousands(value)),
+    Column("fraction", "Part", right=True, show=_percent),
+    Column("per", "Per"),
+    Column("made_of", "Made of"),
+    Column("note", "Note"),
 )
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  muster catalog links
+  muster catalog links --kind node --kind measured
+  muster catalog links --sources
+"""
+)
 @click.option(
     "--kind",
     multiple=True,
@@ -402,14 +411,7 @@ _LINK_COLUMNS = (
 @_sources_option
 @output_option
 def links(kind: tuple[str, ...], sources: bool, output: str) -> None:
-    """Links, node totals and what was measured on them. Rates are GB/s in one direction.
-
-    \b
-    Examples:
-      muster catalog links
-      muster catalog links --kind node --kind measured
-      muster catalog links --sources
-    """
+    """Links, node totals and what was measured on them. Rates are GB/s in one direction."""
     for name in kind:
         if name not in KINDS:
             raise InputError(f"unknown kind of link '{name}'", field="--kind", hint=f"one of {', '.join(KINDS)}")
@@ -421,5 +423,5 @@ def links(kind: tuple[str, ...], sources: bool, output: str) -> None:
         {**msgspec.structs.asdict(link), "fraction": link.fraction, "source": str(SOURCES[link.source])}
         for link in chosen
     ]
-    columns = (*_LINK_COLUMNS, Column("source", "SOURCE")) if output == "csv" else _LINK_COLUMNS
+    columns = (*_LINK_COLUMNS, Column("source", "Source")) if output == "csv" else _LINK_COLUMNS
     emit(records, columns, output=output, schema="muster.catalog.links/v1", list_key="links")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, thousands
+from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, tell, thousands
 
 if TYPE_CHECKING:
     from muster.engine.state import FleetState
@@ -18,41 +18,6 @@ STATES = ("whole free", "partly used", "full", "unhealthy devices", "tainted", "
 """States of a node, in the order of the listing; of those that hold, the last one counts."""
 
 GENERATED = "generate:mix=default,pods=2000"
-
-CAUSES = {
-    "no_gpu_asked": ("to CPU pods", "typical pods that ask for no GPU cannot use one", ""),
-    "wrong_model": (
-        "closed nodes",
-        "on nodes that a model, selector or taint closes to the pod",
-        "let the pods accept more GPU models, or lift the taint; `muster fleet show` tells where the GPUs are",
-    ),
-    "lack_of_gpu": (
-        "lack of GPU",
-        "on nodes with less free GPU than the pod asks for",
-        "ask for fewer GPUs a pod, or drain a partly used node so that whole ones come free",
-    ),
-    "wrong_shape": (
-        "wrong shape",
-        "enough in all, but split over devices",
-        "pack fractions onto fewer devices: move the smallest pods together, and place with the default policy",
-    ),
-    "lack_of_cpu": (
-        "lack of CPU",
-        "the GPU is free and the CPU is taken",
-        "move CPU pods off GPU nodes, or lower the CPU that pods ask for a GPU",
-    ),
-    "lack_of_memory": (
-        "lack of memory",
-        "the GPU is free and the memory is taken",
-        "move pods with large memory off GPU nodes, or lower the memory that pods ask for a GPU",
-    ),
-    "leftover": (
-        "leftover",
-        "the pod fits beside it, on another device",
-        "choose fractions that add up to a whole GPU",
-    ),
-}  # fmt: skip
-"""Cause of a fragment: its name in the table, what it means, and what to do about it."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -129,7 +94,7 @@ def frag(spec: str, workload: str | None, output: str) -> None:
     free = sum(float(state.nodes.gpu_free[row].sum()) for row in _schedulable(state)) / 1000
     causes = _causes(state, mix, free)
     gangs = _gangs(state, mix)
-    advice = _advice(causes) if free else "No GPU is free."
+    advice = _advice(causes, empty=not state.nodes.pods.any()) if free else "No GPU is free."
     if output in ("json", "yaml"):
         document = {
             "schema": "muster.fleet.frag/v1", "gpus_free": round(free, 3), "typical_pods": source, "causes": causes,
@@ -157,7 +122,9 @@ def _print_frag(
     rows = [[one["name"], f"{one['gpus']:,.1f}", f"{one['percent']:.1f}", one["meaning"]] for one in shown]
     click.echo(f"Typical pods: {source}.\n")
     print_table(columns, rows)
-    click.echo(f"\n{advice}\n")
+    click.echo()
+    tell(advice)
+    click.echo()
     columns = [
         Column("gpus", "Gang of", right=True), Column("gangs", "Fit", right=True), Column("pod", "Each pod asks for"),
     ]  # fmt: skip
@@ -171,9 +138,11 @@ def _print_frag(
 def _causes(state: FleetState, mix: ShapeMix, free: float) -> list[dict[str, Any]]:
     """Fragments by cause, the largest first, and what is of use to the typical pods."""
     from muster.engine.frag import fleet_fragment
+    from muster.report.causes import CAUSE_WORDS
 
     fragment = {cause: milli / 1000 for cause, milli in fleet_fragment(state, mix).items()}
-    rows = [(cause, gpus, *CAUSES[cause][:2]) for cause, gpus in sorted(fragment.items(), key=lambda one: -one[1])]
+    ordered = sorted(fragment.items(), key=lambda one: -one[1])
+    rows = [(cause, gpus, CAUSE_WORDS[cause].name, CAUSE_WORDS[cause].meaning) for cause, gpus in ordered]
     useful = max(0.0, free - sum(fragment.values()))
     rows.append(("useful", useful, "useful", "no fragment: a typical pod could take it"))
     return [
@@ -183,10 +152,13 @@ def _causes(state: FleetState, mix: ShapeMix, free: float) -> list[dict[str, Any
     ]  # fmt: skip
 
 
-def _advice(causes: list[dict[str, Any]]) -> str:
+def _advice(causes: list[dict[str, Any]], *, empty: bool) -> str:
     """One sentence: the dominant cause among those about which something can be done, and what that is."""
+    from muster.report.causes import CAUSE_WORDS
+
     for one in causes:
-        todo = CAUSES[one["cause"]][2] if one["cause"] in CAUSES else ""
+        words = CAUSE_WORDS.get(one["cause"])
+        todo = "" if words is None else words.remedy_empty if empty else words.remedy
         if todo and one["gpus"]:
             return f"Most is lost to {one['name']}, {one['gpus']:,.1f} GPUs ({one['percent']:.1f} %): {todo}."
     return "Nothing is lost that could be won back."

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,13 @@ import msgspec
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+MOST_COLUMNS = 100
+"""Sentences are broken here, however wide the terminal is."""
+
+_NO_LIMIT = 10_000
+_END_BLANKS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
+"""Blanks at the end of a line, and the colours among them, which stay."""
 
 FORMATS = ("table", "wide", "json", "yaml", "csv", "name")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -75,7 +83,8 @@ def emit(
             click.echo(str(record[columns[0].key]))
     else:
         shown = [column for column in columns if output == "wide" or not column.wide]
-        print_table(shown, [[column.show(record.get(column.key, "")) for column in shown] for record in records], title)
+        rows = [[column.show(record.get(column.key, "")) for column in shown] for record in records]
+        print_table(shown, rows, title, fold=output != "wide")
 
 
 def emit_document(document: Any, output: str) -> None:
@@ -111,8 +120,13 @@ def console(*, err: bool = False) -> Console:
     return Console(file=stream, width=width, height=height, highlight=False, soft_wrap=False)
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a plain table without borders; cells are never read as markup."""
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "", *, fold: bool = True
+) -> None:
+    """Print a plain table without borders and without blanks at the ends of lines; cells are never read as markup.
+
+    ``fold`` breaks cells so that a line has room in the terminal; else lines are as long as they are.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -122,15 +136,44 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     out = console()
-    if title:
-        out.print(Text(title, style="bold"))
-    out.print(table)
+    if not fold:
+        out.width = _NO_LIMIT
+    with out.capture() as drawn:
+        if title:
+            out.print(Text(title, style="bold"))
+        out.print(table)
+    for line in drawn.get().splitlines():
+        out.file.write(_END_BLANKS.sub(lambda end: end[0].replace(" ", ""), line) + "\n")
 
 
 def say(text: str) -> None:
-    """Talk to the user: always on stderr, so that stdout stays data; where stderr is full or gone, work goes on."""
+    """Talk to the user: always on stderr, so that stdout stays data; where stderr is full or gone, work goes on.
+
+    On a terminal long lines are broken between words; elsewhere, where programs read them, one line stays one.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            text = wrapped(text, os.get_terminal_size(sys.stderr.fileno()).columns)
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
+
+
+def tell(text: str) -> None:
+    """A sentence that belongs to a table on stdout, broken between words where it is long."""
+    click.echo(wrapped(text, terminal_width()))
+
+
+def wrapped(text: str, width: int) -> str:
+    """Each line broken between words at the smaller of ``width`` and MOST_COLUMNS; what has no blank stays whole."""
+    import textwrap
+
+    width = min(width, MOST_COLUMNS) if width > 20 else MOST_COLUMNS
+    lines = [
+        textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        if len(line) > width else [line]
+        for line in text.split("\n")
+    ]  # fmt: skip
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def thousands(value: float) -> str:

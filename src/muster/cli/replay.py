@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,6 +62,8 @@ def replay_all(
     if before_printing is not None:
         before_printing(outcomes)
     print_outcomes(outcomes, output, timings=timings)
+    if output in ("table", "wide"):
+        _tell_what_next(tasks, outcomes, reported=before_printing is not None)
 
 
 def prepare(tasks: list[ReplayTask], jobs: int) -> None:
@@ -107,6 +111,11 @@ def print_outcomes(outcomes: list[ReplayOutcome], output: str, *, timings: bool)
     _tell_what_did_not_run(outcomes)
     if output in ("json", "yaml"):
         emit_document({"schema": SCHEMA, "runs": records}, output)
+        return
+    if output == "name":
+        from muster.cli.simulate import print_names
+
+        print_names(records)
         return
     reasons: dict[str, None] = {}
     for record in records:
@@ -157,6 +166,36 @@ def _tell_what_did_not_run(outcomes: list[ReplayOutcome]) -> None:
         for each in outcome.rejections:
             jobs = "1 job" if each.jobs == 1 else f"{each.jobs:,} jobs"
             say(f"{outcome.workload}: {jobs} can never start ({each.reason}); {each.example} {each.text}.")
+
+
+def _tell_what_next(tasks: list[ReplayTask], outcomes: list[ReplayOutcome], *, reported: bool) -> None:
+    """Where nothing waited, the fleet on which something would; and how to go on."""
+    idle: dict[str, None] = {}
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if outcome.started and not outcome.wait_max_s:
+            idle[_idle_hint(task.fleet, outcome)] = None
+    for hint in idle:
+        say(hint)
+    ideas = ["-o json for all figures", *([] if reported else ["--report FILE.html for charts over time"])]
+    ideas += ["--policy fgd,best-fit to compare"] if len({task.policy for task in tasks}) == 1 else []
+    say(f"Next: {'; '.join(ideas)}; docs/reference/simulate.md.")
+
+
+def _idle_hint(spec: str, outcome: ReplayOutcome) -> str:
+    """What to change where nothing waited: fewer nodes than the busiest moment needs."""
+    from muster.sim.inputs import fleet_of
+
+    most, of_gpus = max((outcome.gpu_most, True), (outcome.cpu_most, False))
+    what = f"{most * outcome.gpus:,.0f} of {outcome.gpus:,} GPUs" if of_gpus else f"{100 * most:.1f} % of the CPU"
+    text = f"{outcome.workload}, {outcome.policy}: nothing waited; at most {what} were in use at once."
+    nodes = fleet_of(spec).nodes
+    alike = len({(node.cpu_milli, node.memory_bytes, node.gpu_models, node.healthy_gpus) for node in nodes}) == 1
+    fewer = math.ceil(most * len(nodes) - 1e-9) - 1
+    if not alike or fewer < 1:
+        return f"{text} A smaller fleet, or more work, would show how jobs wait."
+    shown = re.sub(r"\bnodes=\d+", f"nodes={fewer}", spec)
+    again = f"--fleet {shown}" if shown != spec else f"a fleet of {fewer:,} such nodes"
+    return f"{text} Jobs begin to wait on fewer than {fewer + 1:,} of its {len(nodes):,} nodes; try {again}."
 
 
 def _tenths(value: float) -> str:

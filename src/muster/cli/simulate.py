@@ -268,6 +268,9 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
         keys = list(dict.fromkeys(key for record in flat for key in record))
         click.echo(to_csv(flat, keys), nl=False)
         return
+    if output == "name":
+        print_names(records)
+        return
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["workload"], record["policy"]), []).append(record)
@@ -278,7 +281,7 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
         Column("policy", "policy"),
         Column("runs", "runs", right=True, wide=True),
         *(Column(mark, f"{mark} %", right=True, show=_percent) for mark in marks),
-        Column("unallocated", "idle GPUs", right=True, show=lambda value: "" if value is None else thousands(value)),
+        *([Column("unallocated", "idle GPUs", right=True, show=_idle)] if "100" in marks else ()),
         Column("rejected_percent", "refused %", right=True, show=_percent),
         Column("placements_per_s", "pods/s", right=True, show=thousands, wide=not timings),
     ]
@@ -287,9 +290,15 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
             say(f"{workload}, {policy}: no pod arrived; the first one asks for more GPUs than may arrive in all.")
     runs = len(next(iter(groups.values())))
     mean = f" (mean of {runs} runs)" if runs > 1 else ""
-    title = f"GPUs allocated, in % of the fleet, when pods asking for 90 % ... of it have arrived{mean}"
+    title = f"% of the GPUs allocated, when pods asking for 90 % ... of them have arrived{mean}"
     emit(rows, columns, output=output, schema=SCHEMA, list_key="runs", title=title)
     say("Next: -o json for every run; --policy and --seeds 42..51 to compare; docs/reference/policies.md.")
+
+
+def print_names(records: list[dict[str, Any]]) -> None:
+    """One line a run: ``workload/policy/seed``."""
+    for record in records:
+        click.echo(f"{record['workload']}/{record['policy']}/{record['seed']}")
 
 
 def _mean_row(workload: str, policy: str, group: list[dict[str, Any]]) -> dict[str, Any]:
@@ -301,12 +310,11 @@ def _mean_row(workload: str, policy: str, group: list[dict[str, Any]]) -> dict[s
         for mark, value in record["allocated_percent"].items():
             allocated.setdefault(mark, []).append(value)
     row: dict[str, Any] = {mark: mean(values) for mark, values in allocated.items()}
-    mark = "100" if "100" in row else (list(row)[-1] if row else None)
     row.update(
         workload=workload,
         policy=policy,
         runs=len(group),
-        unallocated=round(group[0]["gpus"] * (1 - row[mark] / 100)) if mark else None,
+        unallocated=round(group[0]["gpus"] * (1 - row["100"] / 100)) if "100" in row else None,
         rejected_percent=100 * mean([record["rejected"] / max(1, record["arrived"]) for record in group]),
         placements_per_s=round(mean([record.get("placements_per_s", 0.0) for record in group])),
     )
@@ -321,6 +329,10 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[key] = value
     return flat
+
+
+def _idle(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else ""
 
 
 def _percent(value: object) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, console, emit, output_option, print_table, say, thousands
+from muster.errors import InputError
 
 if TYPE_CHECKING:
     from muster.model import Fleet
-    from muster.traces import Skipped
+    from muster.traces import Skipped, Trace
     from muster.traces.summary import SizeClass, Spread, TraceInfo
 
 SCHEMA = "muster.trace.info/v1"
@@ -51,10 +52,9 @@ Examples:
 @output_option
 def info(specs: tuple[str, ...], output: str) -> None:
     """Count a trace: sizes, times, demand, skipped rows."""
-    from muster.traces import read_workload
     from muster.traces.summary import summarize
 
-    infos = [summarize(read_workload(spec)) for spec in specs]
+    infos = [summarize(_read_work(spec, f"`muster fleet show {spec}` tells what it has")) for spec in specs]
     if output in ("table", "wide"):
         for number, one in enumerate(infos):
             if number:
@@ -97,7 +97,7 @@ def convert(spec: str, out: str, what: str | None) -> None:
     OUT is packed where its name ends in .gz. It is written whole or not at all; the same input gives the same bytes.
     """
     from muster.model import save_snapshot
-    from muster.traces import read_fleet, read_snapshot_and_skipped, read_workload, write_fleet, write_trace
+    from muster.traces import read_fleet, read_snapshot_and_skipped, write_fleet, write_trace
     from muster.traces.files import check_target
 
     check_target(out)
@@ -113,7 +113,7 @@ def convert(spec: str, out: str, what: str | None) -> None:
         say(f"{out}: {_fleet_text(snapshot.fleet)}, {counts}.")
         _say_skipped(skipped)
     else:
-        trace = read_workload(spec)
+        trace = _read_work(spec, "add --fleet to convert it")
         write_trace(trace, out)
         say(f"{out}: {len(trace.workloads):,} workloads.")
         _say_skipped(trace.skipped)
@@ -177,6 +177,20 @@ def generate(
     one = summarize(trace)
     say(f"{out}: {one.workloads:,} workloads, {one.gpus:,.1f} GPUs in all, over {duration_text(one.last_s)}.")
     say(f"Next: muster trace info {out}")
+
+
+def _read_work(spec: str, hint: str) -> Trace:
+    """The work of a spec; where it is a fleet, the error says so and gives the hint."""
+    from muster.traces import read_fleet, read_workload
+
+    try:
+        return read_workload(spec)
+    except InputError as error:
+        try:
+            read_fleet(spec)
+        except InputError:
+            raise error from None
+        raise InputError(f"{spec} is a fleet, not work", hint=hint) from None
 
 
 def duration_text(seconds: float) -> str:

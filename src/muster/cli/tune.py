@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.output import Column, emit, output_option, say
+from muster.cli.output import Column, emit, output_option, say, tell
 
 if TYPE_CHECKING:
     from muster.model.fleet import Fleet
@@ -53,13 +53,15 @@ def command(fleet: str, workload: str, bound: bool, output: str) -> None:
     if bound:
         extra["bound_percent"] = _bounds(nodes, mix)
     emit(records, columns, output=output, schema="muster.tune/v1", list_key="weights", extra=extra)
+    if output in ("json", "yaml"):
+        return
+    # A person reads these beside the table, and a machine in the document; csv and name have no place for them.
+    told = tell if output in ("table", "wide") else say
     gains = ", ".join(f"{name} {value:.2f}" for name, value in tuning.gains.items())
-    say(f"Chosen: {tuning.chosen}" + (f" (worth on fresh streams: {gains})." if gains else "."))
+    told(f"Chosen: {tuning.chosen}" + (f" (worth on fresh streams: {gains})." if gains else "."))
     if bound:
-        # A person reads the bound beside the table, and a machine in the document.
         figures = ", ".join(f"{value:.2f} % at {mark} %" for mark, value in extra["bound_percent"].items())
-        text = f"No placement allocates more GPUs than {figures} of arrived demand."
-        click.echo(text, err=output not in ("table", "wide"))
+        told(f"No placement allocates more GPUs than {figures} of arrived demand.")
 
 
 def _bounds(fleet: Fleet, mix: ShapeMix) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from muster.policy.fragmentation import CAUSES
+from muster.report.causes import CAUSE_WORDS
 from muster.report.fleet_map import FleetNode, fleet_map
 from muster.report.page import Cell, Commands, Figure, Pictures, Report, Section, Table
 from muster.report.palette import CAUSE_COLOURS, policy_colour
@@ -26,19 +27,11 @@ MOST_MAP_NODES = 6000
 
 X_LABEL = "GPUs asked for by the pods that have arrived, % of the fleet"
 Y_LABEL = "GPUs allocated, % of the fleet"
-CAUSE_NAMES = {
-    "no_gpu_asked": "no GPU asked",
-    "wrong_model": "wrong model",
-    "lack_of_gpu": "too little GPU",
-    "wrong_shape": "wrong shape",
-    "lack_of_cpu": "lack of CPU",
-    "lack_of_memory": "lack of memory",
-    "leftover": "left over",
-}
 CAUSES_CAPTION = (
-    "Free GPU that is of no use to a typical pod of this workload, by what stands in the way: the pod asks for no GPU; "
-    "it may not use this model; too little GPU is free on the node; enough is free, but not on single devices; the CPU "
-    "or the memory beside it is gone; it fits, and this lies on devices too full for it. The first seed."
+    "Free GPU that is of no use to a typical pod of this workload, by what stands in the way. No GPU asked: the pod is "
+    "a CPU pod; closed nodes: model, selector or taint keep it out; lack of GPU, CPU or memory on the node; wrong "
+    "shape: enough is free, but not on single devices; leftover: it fits, and this lies on devices too full for it. "
+    "The first seed."
 )
 
 
@@ -120,7 +113,7 @@ def simulation_report(outcomes: Sequence[Outcome], setup: Setup, *, timings: boo
     sections = [Section("GPUs allocated", blocks=(_results(groups, timings=timings),))]
     for workload, members in groups.items():
         sections.append(_workload_section(workload, members, setup))
-    sections += [_refused(groups), _maps(next(iter(groups.values()))), _next_commands(setup)]
+    sections += [_refused(groups), _maps(next(iter(groups.values()))), _next_commands(setup, len(seeds))]
     return Report(
         title="Placement of pods on a simulated fleet",
         lead=tuple(_finding(workload, members) for workload, members in groups.items()),
@@ -185,8 +178,8 @@ def _finding(workload: str, groups: Sequence[Group]) -> str:
         return f"{share:.2f} % ({_idle(group, mark):,.0f} of {group.gpus:,} GPUs idle)"
 
     text = f"Workload {workload}: when pods asking for {mark} % of the fleet have arrived, "
-    text += f"{ranked[0].policy} has allocated {told(ranked[0])}"
-    return f"{text}; {ranked[-1].policy} {told(ranked[-1])}." if len(ranked) > 1 else f"{text}."
+    text += f"policy {ranked[0].policy} has allocated {told(ranked[0])}"
+    return f"{text}; policy {ranked[-1].policy} {told(ranked[-1])}." if len(ranked) > 1 else f"{text}."
 
 
 def _idle(group: Group, mark: str) -> float:
@@ -196,7 +189,8 @@ def _idle(group: Group, mark: str) -> float:
 def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
     members = [group for several in groups.values() for group in several]
     marks = [mark for mark in TABLE_MARKS if any(group.allocated(mark) is not None for group in members)]
-    headings = ["workload", "policy", "runs", *(f"at {mark} %" for mark in marks), "idle GPUs", "refused"]
+    headings = ["workload", "policy", "runs", *(f"at {mark} %" for mark in marks)]
+    headings += ["idle GPUs", "refused"] if "100" in marks else ["refused"]
     rows: list[tuple[str | Cell, ...]] = []
     for several in groups.values():
         shown = {mark: [f"{group.allocated(mark) or 0.0:.2f}" for group in several] for mark in marks}
@@ -207,16 +201,16 @@ def _results(groups: dict[str, list[Group]], *, timings: bool) -> Table:
                 text = "" if value is None else f"{value:.2f}"
                 stands_out = text == max(shown[mark], key=float) and len(set(shown[mark])) > 1
                 row.append(Cell(text) if stands_out else text)
-            row.append(f"{_idle(group, '100' if '100' in marks else marks[-1]):,.0f}" if marks else "")
+            if "100" in marks:
+                row.append("" if group.allocated("100") is None else f"{_idle(group, '100'):,.0f}")
             refused = sum(one.run.rejected / max(1, one.run.arrived) for one in group.outcomes) / len(group.outcomes)
             row.append(f"{100 * refused:.2f} %")
             if timings:
                 speeds = [one.run.arrived / one.wall_s for one in group.outcomes if one.wall_s > 0]
                 row.append(f"{sum(speeds) / len(speeds):,.0f}" if speeds else "")
             rows.append(tuple(row))
-    caption = (
-        "GPUs allocated in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived; idle GPUs at 100 %."
-    )
+    caption = "GPUs allocated in % of the fleet, when pods asking for 90 %, 95 % ... of it have arrived"
+    caption += "; idle GPUs at 100 %." if "100" in marks else "; none of its pods brought the demand to 100 %."
     return Table(tuple([*headings, "pods/s"] if timings else headings), tuple(rows), 2, caption)
 
 
@@ -251,7 +245,7 @@ def _most_fragmented(groups: Sequence[Group]) -> float:
 def _causes_chart(group: Group, most: float) -> Picture:
     details = _details(group)[0]
     areas = [
-        Area(CAUSE_NAMES[cause], details.fragmented_percent[cause], CAUSE_COLOURS[cause])
+        Area(CAUSE_WORDS[cause].name, details.fragmented_percent[cause], CAUSE_COLOURS[cause])
         for cause in reversed(CAUSES)
         if cause in details.fragmented_percent
     ]
@@ -304,15 +298,17 @@ def _fleet_node(node: NodeUse) -> FleetNode:
     )  # fmt: skip
 
 
-def _next_commands(setup: Setup) -> Section:
+def _next_commands(setup: Setup, seeds: int) -> Section:
     from shlex import quote
 
     fleet, work = quote(setup.fleet_spec), quote(setup.workload_spec)
     commands = (
         ("every run with all its figures", f"{setup.command} -o csv"),
         ("the first chart for a paper", f"{setup.command} --plot allocation.svg"),
-        ("ten seeds instead of few", f"muster simulate --fleet {fleet} --workload {work} --policy fgd,default "
-         "--seeds 42..51 --report report.html"),
+        *(() if seeds >= 10 else (
+            ("ten seeds instead of few", f"muster simulate --fleet {fleet} --workload {work} --policy fgd,default "
+             "--seeds 42..51 --report report.html"),
+        )),
         ("how the default policy is fitted to this fleet and mix", f"muster tune --fleet {fleet} --workload {work}"),
         ("what is free on a fleet, and why it is of no use", f"muster fleet frag {fleet}"),
     )  # fmt: skip
