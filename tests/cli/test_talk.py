@@ -110,7 +110,10 @@ def test_runs_have_names(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert out == "p/fgd/42\n"
 
 
-def test_idle_gpus_are_those_at_100_percent_or_none(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_idle_gpus_are_those_at_100_percent_or_none(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     pods = tmp_path / "pods.csv"
     pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,3,1000\nb,1,1,3,1000\nc,1,1,3,1000\n")
     small = ["simulate", "--fleet", "uniform:nodes=1,gpus=4,model=T4", "--workload", f"openb:{pods}"]
@@ -127,6 +130,15 @@ def test_idle_gpus_are_those_at_100_percent_or_none(capfd: pytest.CaptureFixture
 def test_titles_of_ten_runs_stay_on_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     _, out, _ = muster(capfd, "simulate", *SMALL, "--policy", "best-fit", "--seeds", "1..10")
     assert out.splitlines()[0].endswith("(mean of 10 runs)")
+    assert len(out.splitlines()[0]) <= 80
+
+
+def test_in_80_columns_no_policy_is_broken(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = muster(capfd, "simulate", "--fleet", "example", "--workload", "generate:mix=default", "--policy",
+                       "best-fit")  # fmt: skip
+    assert "default   best-fit  " in out
+    assert max(len(line) for line in out.splitlines()) <= 80
 
 
 def test_a_replay_says_what_next_and_where_nothing_waits(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

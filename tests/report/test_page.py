@@ -15,7 +15,10 @@ from muster.report.fleet_map import FleetNode, fleet_map
 from muster.report.page import Cell, Commands, Figure, Pictures, Report, Section, Table, to_html
 from muster.report.palette import BLUE
 from muster.report.published import plain_policy, plain_workload, read_published
+from muster.report.simulation import Setup, simulation_report
 from muster.report.svg import Curve, line_chart, to_svg
+from muster.sim.details import CURVES
+from muster.sim.sweep import Task, perform
 
 EVIL = "<script>alert('x')</script>&\""
 VOID = {"meta", "path", "rect", "circle", "br"}
@@ -195,3 +198,19 @@ def test_png_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         check_target(str(tmp_path / "a.png"), PLOT_SUFFIXES, "--plot")
     with pytest.raises(InputError, match=r"muster-gpu\[png\]"):
         to_png("<svg/>")
+
+
+def test_a_policy_is_called_one_and_ten_seeds_are_not_asked_for_again() -> None:
+    def told(seeds: int) -> str:
+        tasks = [
+            Task(
+                "uniform:nodes=2,gpus=2,model=T4", "generate:mix=default,pods=30,seed=1", "best-fit", seed, 1.3, CURVES
+            )
+            for seed in range(seeds)
+        ]
+        return to_html(simulation_report([perform(task) for task in tasks], Setup("c", "v", "f", ("w",), "f", "w")))
+
+    few, ten = told(2), told(10)
+    assert "ten seeds instead of few" in few
+    assert "ten seeds" not in ten
+    assert ", policy best-fit has allocated" in few

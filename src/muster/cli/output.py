@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 100
 """Sentences are broken here, however wide the terminal is."""
 
-_NO_LIMIT = 10_000
+_NO_LIMIT, _SHORT = 10_000, 16
 _END_BLANKS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
 """Blanks at the end of a line, and the colours among them, which stay."""
 
@@ -131,8 +131,10 @@ def print_table(
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for index, column in enumerate(columns):
+        # short names are never broken: headings of numbers have two words more often, and give way first
+        short = not column.right and all(len(row[index]) <= _SHORT for row in rows)
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     out = console()

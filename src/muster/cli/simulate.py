@@ -290,7 +290,7 @@ def print_outcomes(outcomes: list[Outcome], output: str, *, timings: bool) -> No
             say(f"{workload}, {policy}: no pod arrived; the first one asks for more GPUs than may arrive in all.")
     runs = len(next(iter(groups.values())))
     mean = f" (mean of {runs} runs)" if runs > 1 else ""
-    title = f"% of the GPUs allocated, when pods asking for 90 % ... of them have arrived{mean}"
+    title = f"% of GPUs allocated when 90 % ... of them were asked for{mean}"
     emit(rows, columns, output=output, schema=SCHEMA, list_key="runs", title=title)
     say("Next: -o json for every run; --policy and --seeds 42..51 to compare; docs/reference/policies.md.")
 
