@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/cycle.py [--nodes 10000] [--pending 1000,10000,100000] [--cycles 50]
 
-For each number of pending gangs: the first cycle, with nothing kept, and the cycles after one job ended each.
+For each number of pending gangs: the first cycle, with nothing kept; how many more until what was lent is where it
+belongs; and the cycles after one job ended each. Bars at 100,000: 10 s, and median 50 ms, p99 200 ms.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def fleet(nodes: int) -> Fleet:
     devices = tuple(Device(index, "H100") for index in range(8))
     return Fleet(
         tuple(
-            Node(f"node-{index:05}", 192_000, 2 << 40, devices, topology=(f"block-{index // 512}", f"rack-{index // 16}"))
+            Node(
+                f"node-{index:05}", 192_000, 2 << 40, devices, topology=(f"block-{index // 512}", f"rack-{index // 16}")
+            )
             for index in range(nodes)
         ),
         Topology(("block", "rack")),
@@ -69,6 +72,11 @@ def measure(nodes: int, pending: int, cycles: int) -> None:
     plan = scheduler.cycle(float(pending))
     first = time.perf_counter() - built
     now_s = float(pending)
+    settling = 0
+    while settling < 50 and len(plan.decisions) > 10:  # what was lent in the first cycle is reclaimed in the next ones
+        now_s += 10.0
+        plan = scheduler.cycle(now_s)
+        settling += 1
     times: list[float] = []
     for _ in range(cycles):
         now_s += 10.0
@@ -82,8 +90,9 @@ def measure(nodes: int, pending: int, cycles: int) -> None:
     times.sort()
     p99 = times[min(len(times) - 1, round(0.99 * len(times)))]
     print(
-        f"{pending:>9,} pending {len(scheduler.running):>7,} running  built {built - started:6.2f} s  first cycle {first:6.2f} s"
-        f"  ({len(plan.decisions):,} decisions)  after one end: median {statistics.median(times):7.1f} ms, p99 {p99:7.1f} ms"
+        f"{pending:>9,} pending {len(scheduler.running):>7,} running"
+        f"  built {built - started:6.2f} s  first cycle {first:6.2f} s"
+        f"  settled after {settling}  after one end: median {statistics.median(times):7.1f} ms, p99 {p99:7.1f} ms"
         f"  {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB"
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from muster.engine.domains import TopologyIndex
-from muster.engine.kernels.gang import count_room, place_gang, release_pods
+from muster.engine.kernels.gang import any_takes, count_room, place_gang, release_pods
 from muster.engine.kernels.hold import hold_free
 from muster.engine.kernels.nodes import apply
 from muster.engine.placement import Placer
@@ -26,6 +26,7 @@ from muster.policy.registry import find_policy
 
 _place_gang, _release_pods = direct(place_gang), direct(release_pods)
 _apply, _hold_free, _count_room = direct(apply), direct(hold_free), direct(count_room)
+_any_takes = direct(any_takes)
 
 FLAVOR_LABEL = "muster.dev/flavor"
 
@@ -56,7 +57,7 @@ class Cluster:
     """Places gangs on a fleet under one placement policy.
 
     ``flavored`` makes nodes of one flavor selectable: pods are then bound to the nodes of the flavor that is tried.
-    ``releases`` counts what may have made room: a kind that was refused is not tried again before it rises.
+    A kind that was refused is not tried again before something was released on a node that one of its pods could use.
     """
 
     def __init__(self, fleet: Fleet, placement: str, *, flavored: bool) -> None:
@@ -70,7 +71,8 @@ class Cluster:
         self.index = TopologyIndex(self.state)
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
-        self.releases = 0
+        self._released: list[int] = []
+        self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
         self._kinds: dict[tuple[object, ...], GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
 
@@ -133,7 +135,37 @@ class Cluster:
     def release(self, rows: Ints) -> None:
         """Take back what a gang was given: what was refused may fit now."""
         self.give_back(rows)
-        self.releases += 1
+        self._released += rows[0].tolist()
+
+    def note_refused(self, kind: GangKind, flavor: str, reason: Reason) -> None:
+        """The gang does not fit on what is free now."""
+        kind.refused[flavor] = (len(self._released), reason)
+
+    def still_refused(self, kind: GangKind, flavor: str) -> Reason | None:
+        """Why the gang does not fit, if that is known already; None if it must be tried.
+
+        Ideally it is tried after each release. More room elsewhere cannot help a gang of which no pod could stand on
+        a node where something was released.
+        """
+        noted = kind.refused.get(flavor)
+        if noted is None:
+            return None
+        at, reason = noted
+        if at == len(self._released):
+            return reason
+        nodes = self._released_since(at)
+        for shape in self.pods_of(kind, flavor)[0].tolist():
+            if _any_takes(shape, nodes, self.state.nodes, self.state.shapes):
+                return None
+        self.note_refused(kind, flavor, reason)
+        return reason
+
+    def _released_since(self, at: int) -> Ints:
+        known_at, known_end, nodes = self._since
+        if (known_at, known_end) != (at, len(self._released)):
+            nodes = np.unique(np.array(self._released[at:], np.int64))
+            self._since = (at, len(self._released), nodes)
+        return nodes
 
     def take(self, rows: Ints) -> None:
         """Give a gang the very places of ``rows``; the reverse of `release`."""

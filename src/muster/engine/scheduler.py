@@ -1,8 +1,9 @@
 """The scheduling cycle: what waits, what runs, and the plan that one cycle makes of them.
 
 A `Scheduler` is fed events (submitted, finished, cancelled) and asked for a plan when something changed. It keeps
-what it learned: a kind of gang that was refused is not tried again before something was released, and a queue whose
-quota is used is not walked again before quota came back. So a cycle costs what changed, not what waits.
+what it learned: a kind of gang that was refused is not tried again before something was released that one of its pods
+could use, and what is above its queue's quota is passed over without a look. So a cycle costs what changed, not what
+waits.
 
 `muster.engine.decide.decide` is the same from a snapshot, with nothing kept.
 """
@@ -269,9 +270,9 @@ class Scheduler:
     def _place(self, gang: Gang, flavor: str, now_s: float) -> tuple[Ints | None, Reason | None]:
         """The places of a gang on a flavor's nodes, if it fits there now and delays no slot."""
         kind = gang.kind
-        noted = kind.refused.get(flavor)
-        if noted is not None and noted[0] == self.cluster.releases:
-            return None, noted[1]
+        known = self.cluster.still_refused(kind, flavor)
+        if known is not None:
+            return None, known
         ends_s = now_s + self.running.expected_s(gang.workload)
         holds = [slot.hold() for slot in self._ahead_of(gang) if slot.overlaps(now_s, ends_s)]
         advance = (self._advance(each, gang.workload, now_s, ends_s) for each in self.reservations)
@@ -282,7 +283,7 @@ class Scheduler:
             placed = self.cluster.place(kind, flavor)
         if isinstance(placed, Reason):
             if not holds:
-                kind.refused[flavor] = (self.cluster.releases, placed)
+                self.cluster.note_refused(kind, flavor, placed)
                 return None, placed
             return None, Reason.RESERVED if self._fits_without(kind, flavor) else placed
         return placed, None
@@ -295,7 +296,7 @@ class Scheduler:
     def _fits_without(self, kind: GangKind, flavor: str) -> bool:
         placed = self.cluster.place(kind, flavor)
         if isinstance(placed, Reason):
-            kind.refused[flavor] = (self.cluster.releases, placed)
+            self.cluster.note_refused(kind, flavor, placed)
             return False
         self.cluster.give_back(placed)
         return True
@@ -396,10 +397,7 @@ class Scheduler:
 
     def _refused_now(self, kind: GangKind) -> bool:
         """Whether the kind was refused on all its flavors since something was released last."""
-        return all(
-            (noted := kind.refused.get(flavor)) is not None and noted[0] == self.cluster.releases
-            for flavor in self.flavors_of(kind)
-        )
+        return all(self.cluster.still_refused(kind, flavor) is not None for flavor in self.flavors_of(kind))
 
     def _could_fit(self, kind: GangKind) -> bool:
         """Whether the kind fits now on any of its flavors; if not, that is noted until something is released."""
@@ -409,7 +407,7 @@ class Scheduler:
             if self.cluster.fits(kind, flavor):
                 return True
             _, reason = kind.refused.get(flavor, (0, Reason.CAPACITY))
-            kind.refused[flavor] = (self.cluster.releases, reason)
+            self.cluster.note_refused(kind, flavor, reason)
         return False
 
     def waits(self, now_s: float) -> Iterator[tuple[str, Reason]]:

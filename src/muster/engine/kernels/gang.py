@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.engine.kernels.nodes import apply
+from muster.engine.kernels.nodes import apply, refusal
 from muster.engine.kernels.place import Scene, place_one
 from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel
 
@@ -39,6 +39,15 @@ def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) 
             if total == enough:
                 break
     return total
+
+
+@entry_kernel
+def any_takes(shape: int, rows: Ints, nodes: NodeArrays, shapes: ShapeArrays) -> bool:
+    """Whether any of the nodes ``rows`` takes a pod of the shape."""
+    takes = False
+    for index in range(rows.shape[0]):
+        takes = takes or refusal(rows[index], shape, nodes, shapes) == 0
+    return takes
 
 
 @entry_kernel
