@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -95,8 +96,10 @@ def run(args: list[str] | None = None) -> None:
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _failed("interrupted", 130)
     except click.ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        if shown.getvalue():
+            say(shown.getvalue().rstrip("\n"))
         code = error.exit_code
     except click.exceptions.Exit as error:
         code = error.exit_code
