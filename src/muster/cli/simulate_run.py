@@ -168,7 +168,7 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
     if prepared.config.gangs == "one-by-one":
         rows.append(["  idle", _number(metrics.idle_hours), "held by gangs that had not all their pods"])
     rows += [
-        ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} jobs"],
+        ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} job{'s' if metrics.evicted_jobs != 1 else ''}"],
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
         ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
     ]
