@@ -254,6 +254,9 @@ def test_invariants_over_random_histories(seed: int, queueing: str, with_queues:
         check(scheduler)
         plans = [told(scheduler.cycle(now_s)) for _ in range(4)]
         assert plans[-1] == [], "with nothing new the plan becomes empty"
+        if queueing != "backfill":
+            again = decide(scheduler.snapshot(now_s), now_s, scheduler.config)
+            assert not [each for each in told(again) if each[0] in "+-"], "what was kept between cycles hid nothing"
 
 
 @settings(max_examples=40, deadline=None)

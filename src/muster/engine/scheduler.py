@@ -139,6 +139,23 @@ class Scheduler:
             slot.stale = slot.stale or run.limit_s > now_s
         return run
 
+    def snapshot(self, now_s: float) -> Snapshot:
+        """All that a decision depends on, as a value; reserved starts are not part of it."""
+        running = tuple(
+            Running(run.workload, run.started_s, self.cluster.places(run.rows), run.checkpointed_s)
+            for run in self.running
+        )
+        return Snapshot(
+            self.cluster.fleet,
+            tuple(self.queues.values()),
+            tuple(gang.workload for gang in self.pending),
+            running,
+            self.reservations,
+            self.shares.usage(now_s),
+            tuple(sorted(self.finished)),
+            now_s,
+        )
+
     # -- the cycle ----------------------------------------------------------------------------------------------------
 
     def cycle(self, now_s: float) -> Plan:

@@ -71,17 +71,22 @@ class Shares:
         """Smaller goes first."""
         return self._up_to_date().rank(claim)
 
+    def usage(self, now_s: float) -> tuple[Usage, ...]:
+        """What each user of each queue has used up to now, decayed."""
+        self.advance(now_s)
+        for claim in list(self._counted_s):
+            self._count(claim)
+        return tuple(Usage(queue, user, gpu_s) for (queue, user), gpu_s in self._used.items() if gpu_s)
+
     def _up_to_date(self) -> Standing:
         if self._standing is None:
-            for claim in list(self._counted_s):
-                self._count(claim)
+            usage = self.usage(self._now_s)
             held = tuple(
                 Held(queue, user, flavor, milli)
                 for (queue, user), flavors in self._held.items()
                 for flavor, milli in flavors.items()
                 if milli
             )
-            usage = tuple(Usage(queue, user, gpu_s) for (queue, user), gpu_s in self._used.items() if gpu_s)
             view = OrderingView(self._queues, tuple(self._counted_s), usage, held, self._capacity)
             self._standing = self._policy.standing(view)
             self._computed_s = self._now_s
