@@ -167,8 +167,9 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
     ]
     if prepared.config.gangs == "one-by-one":
         rows.append(["  idle", _number(metrics.idle_hours), "held by gangs that had not all their pods"])
+    jobs = "job" if metrics.evicted_jobs == 1 else "jobs"
     rows += [
-        ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} job{'s' if metrics.evicted_jobs != 1 else ''}"],
+        ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} {jobs}"],
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
         ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
     ]
