@@ -118,6 +118,9 @@ def test_csv_yaml_name_and_gantt(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(csv.DictReader(io.StringIO(simulated(text, capsys, "-o", "csv")[1])))
     assert len(rows) == 14
     assert rows[0]["gpus"] == "48.0"
+    assert list(rows[0]) == list(json.loads(simulated(text, capsys, "-o", "json")[1])["jobs"][0])
+    empty = simulated("fleet: example\nworkload: []\n", capsys, "-o", "csv")
+    assert (empty[0], empty[1].count("\n")) == (0, 1)
     assert simulated(text, capsys, "-o", "name")[1].split()[0] == "llm"
     document: Any = msgspec.yaml.decode(simulated(text, capsys, "-o", "yaml")[1])
     llm = [row for row in document["gantt"] if row["job"] == "llm"]

@@ -22,6 +22,12 @@ MOST_SHOWN = 20
 STEPS = 200
 """In how many steps the progress bar moves."""
 
+JOB_KEYS = (
+    "name", "queue", "user", "pods", "gpus", "priority", "state", "submitted_s", "started_s", "finished_s", "wait_s",
+    "promised_s", "reserved_s", "starts", "evictions", "backfilled", "done_s", "lost_s", "restart_s", "reason",
+)  # fmt: skip
+"""The keys of a job's record, in order."""
+
 
 def simulate_run(path: str, output: str, *, timings: bool) -> None:
     """Run a run file and print it; raises `InputError` before anything runs if something in it is wrong."""
@@ -40,7 +46,7 @@ def simulate_run(path: str, output: str, *, timings: bool) -> None:
         return
     jobs = list(job_records(prepared.run))
     if output == "csv":
-        click.echo(to_csv(jobs, list(jobs[0]) if jobs else ["name"]), nl=False)
+        click.echo(to_csv(jobs, JOB_KEYS), nl=False)
     elif output == "name":
         for job in jobs:
             click.echo(job["name"])
