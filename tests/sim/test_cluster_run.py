@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster.engine.config import Config
@@ -214,6 +214,7 @@ def history(seed: int, jobs: int = 40) -> list[Workload]:
     at_limit=st.sampled_from(["kill", "run-on"]),
     with_queues=st.booleans(),
 )
+@example(seed=1, queueing="backfill", gangs="all-or-nothing", at_limit="kill", with_queues=False)
 def test_invariants_over_random_histories(
     seed: int, queueing: str, gangs: str, at_limit: str, with_queues: bool
 ) -> None:

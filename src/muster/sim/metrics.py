@@ -242,14 +242,17 @@ def _series(
         if not math.isnan(each.end_s):
             rows.append((each.end_s, -each.gpu_milli, 0))
     rows += [(max(run.stories[job].submitted_s, run.first_s), 0, 1) for job in submitted]
+    stopped: dict[int, float] = {}
     for spell in run.spells:
+        stopped[spell.job] = spell.end_s
         rows.append((max(spell.start_s, run.first_s), 0, -1))
         if not math.isnan(spell.end_s) and run.stories[spell.job].finished_s != spell.end_s:
             rows.append((spell.end_s, 0, 1))
     for job, state in zip(submitted, states, strict=True):
         deadline_s = run.workloads[job].start_deadline_s
         if state == "given-up" and deadline_s is not None:
-            rows.append((max(deadline_s, run.stories[job].submitted_s), 0, -1))
+            # one that was stopped after its deadline waits no more from then on
+            rows.append((max(deadline_s, stopped.get(job, run.stories[job].submitted_s)), 0, -1))
     table = np.array(rows, np.float64)
     table = table[np.argsort(table[:, 0], kind="stable")]
     times, last = np.unique(table[:, 0], return_index=True)
