@@ -133,3 +133,31 @@ def test_seeds_that_are_none(text: str) -> None:
     with pytest.raises(InputError) as told:
         parse_seeds(text)
     assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("huge,4000,1024,16,1000,,LS,Running,0,10,0", "16 GPUs"),
+        ("thirsty,4000000,1024,1,1000,,LS,Running,0,10,0", "4000 CPU"),
+        ("exotic,4000,1024,1,1000,B999,LS,Running,0,10,0", "B999"),
+    ],
+)
+def test_a_pod_that_fits_no_node_is_refused_with_its_line(
+    row: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    path = tmp_path / "pods.csv"
+    path.write_text(f"{head}\nfine,4000,1024,1,1000,,LS,Running,0,10,0\n{row}\n")
+    run = ["simulate", "--fleet", "uniform:nodes=4,gpus=8,model=A100", "--workload", f"openb:{path}", "--policy", "fgd"]
+    code, out, err = called(run, capsys)
+    assert (code, out) == (2, "")
+    assert f"{path}:3" in err
+    assert said in err
+    assert "--keep-unfit" in err
+    assert len(err.strip().splitlines()) == 1
+    code, out, _ = called([*run, "--keep-unfit", "-o", "json"], capsys)
+    assert code == 0
+    assert json.loads(out)["runs"][0]["rejected"] > 0

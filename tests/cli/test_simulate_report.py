@@ -139,7 +139,7 @@ def test_short_and_long_runs(inputs: list[str], factor: str, capsys: pytest.Capt
 
 def test_one_node(inputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     inputs[2] = "uniform:nodes=1,gpus=1"
-    assert called([*inputs, "--report", "r.html"], capsys)[0] == 0
+    assert called([*inputs, "--keep-unfit", "--report", "r.html"], capsys)[0] == 0
     assert "1 node" in Path("r.html").read_text()
 
 

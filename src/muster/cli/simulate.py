@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +13,8 @@ from muster.cli.output import Column, emit, emit_document, output_option, say, t
 from muster.errors import InputError
 
 if TYPE_CHECKING:
+    from muster.model.fleet import Fleet
+    from muster.model.workload import Workload
     from muster.report.published import Published
     from muster.sim.sweep import Outcome, Task
 
@@ -40,6 +44,7 @@ dot-product, gpu-clustering, gpu-packing, best-fit, fgd, default.
 @click.option("--policy", "policies", default="default", show_default=True, help="Such as fgd,default; see below.")
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to run on.")
+@click.option("--keep-unfit", is_flag=True, help="Count pods that no node could ever take as refused.")
 @click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
 @click.option("--report", metavar="FILE.html", help="Write a page with charts, causes and a map of the fleet.")
 @click.option("--plot", metavar="FILE.svg|FILE.png", help="Write the chart of allocation against arrivals.")
@@ -56,6 +61,7 @@ def command(
     policies: str,
     seeds: str,
     jobs: int,
+    keep_unfit: bool,
     resume: bool,
     report: str | None,
     plot: str | None,
@@ -130,7 +136,7 @@ def command(
 
         tasks = with_details(tasks, report=report is not None)
         curves = read_curves(published, tasks)
-    prepare(tasks)
+    prepare(tasks, keep_unfit=keep_unfit)
     with _Progress(len(tasks)) as progress:
         outcomes = sweep(
             tasks, jobs, resume=resume, digest=sweep_digest(tasks, __version__), each=lambda _: progress.step()
@@ -191,7 +197,38 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def prepare(tasks: list[Task]) -> None:
+def refuse_unfit(spec: str, fleet: Fleet, workloads: Sequence[Workload]) -> None:
+    """Raise `InputError`, with file and line where they are known, for the first pod that no node could take."""
+    from muster.sim.inflate import first_unfit
+
+    found = first_unfit(fleet, workloads)
+    if found is None:
+        return
+    name, shape, why, count = found
+    path, line = _line_of(spec, name)
+    more = f" (and {count - 1:,} more)" if count > 1 else ""
+    raise InputError(
+        f"pod {name} asks for {shape.describe()}{more}: {why}",
+        file=path,
+        line=line,
+        field="workload",
+        hint="take it out, or let --keep-unfit count it as refused",
+    )
+
+
+def _line_of(spec: str, name: str) -> tuple[str | None, int | None]:
+    """The file of a spec and the line in which a workload is named; None where there is no such file or line."""
+    path = Path(spec.partition(":")[2].partition(",")[0] or spec)
+    if not path.is_file():
+        return None, None
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if name in line:
+                return str(path), number
+    return str(path), None
+
+
+def prepare(tasks: list[Task], *, keep_unfit: bool = False) -> None:
     """Read every input once, so that a mistake shows before anything runs, and fit what must be fitted."""
     from muster.model.workload import ShapeMix
     from muster.policy.registry import find_policy
@@ -204,12 +241,8 @@ def prepare(tasks: list[Task]) -> None:
     for spec in specs:
         workloads = workload_of(spec, tasks[0].fleet).workloads
         check_inflation(fleet, workloads)
-        largest = max(fleet.nodes, key=lambda node: node.healthy_gpus).healthy_gpus
-        too_large = [one for one in workloads if any(part.shape.gpus > largest for part in one.pod_sets)]
-        if too_large:
-            asked = max(part.shape.gpus for part in too_large[0].pod_sets)
-            pods = "1 pod asks" if len(too_large) == 1 else f"{len(too_large):,} pods ask"
-            say(f"{spec}: {pods} for more GPUs than any node has ({largest}); {too_large[0].name} for {asked}.")
+        if not keep_unfit:
+            refuse_unfit(spec, fleet, workloads)
     for spec in specs:
         trace = workload_of(spec, tasks[0].fleet)
         if trace.skipped:

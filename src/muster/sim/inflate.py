@@ -10,7 +10,7 @@ from __future__ import annotations
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +79,39 @@ def check_inflation(fleet: Fleet, workloads: tuple[Workload, ...]) -> int:
     if not any(workload.gpu_milli for workload in workloads):
         raise InputError("no pod asks for a GPU", field="workload", hint="use --arrivals replay for CPU-only work")
     return gpus
+
+
+def first_unfit(fleet: Fleet, workloads: Sequence[Workload]) -> tuple[str, PodShape, str, int] | None:
+    """The first workload with a pod that no node could ever take: name, shape, why, and how many such there are.
+
+    None if there is none.
+    """
+    state = FleetState(fleet)
+    known: dict[PodShape, str] = {}
+    found: list[tuple[str, PodShape]] = []
+    for workload in workloads:
+        for pod_set in workload.pod_sets:
+            if pod_set.shape not in known:
+                known[pod_set.shape] = _why_unfit(state, pod_set.shape)
+            if known[pod_set.shape]:
+                found.append((workload.name, pod_set.shape))
+    return (*found[0], known[found[0][1]], len(found)) if found else None
+
+
+def _why_unfit(state: FleetState, shape: PodShape) -> str:
+    """Why no node could ever take the shape, whatever its labels: the empty text if one could.
+
+    A shape that only its GPU model keeps from the large nodes is none of these: traces have such pods.
+    """
+    models = {model for node in state.node_list for model in node.gpu_models}
+    if shape.gpus and shape.gpu_models and not models.intersection(shape.gpu_models):
+        return f"the fleet has {', '.join(sorted(models))}"
+    if any(
+        shape.cpu_milli <= cpu and shape.memory_bytes <= memory and shape.gpus <= len(devices)
+        for cpu, memory, devices in state.kinds
+    ):
+        return ""
+    return "no node of the fleet is so large"
 
 
 def run_inflation(
