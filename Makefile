@@ -20,10 +20,10 @@ run: $(STAMP)
 	@$(VENV)/bin/python examples/first_run.py
 
 test: $(STAMP)
-	$(VENV)/bin/python -m pytest -q -m "not slow"
+	$(VENV)/bin/python -m pytest -q -n auto -m "not slow"
 
 test-all: $(STAMP)
-	$(VENV)/bin/python -m pytest -q
+	$(VENV)/bin/python -m pytest -q -n auto
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

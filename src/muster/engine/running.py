@@ -19,7 +19,7 @@ LEAST_OVERRUN_S = 60.0
 class RunningGang:
     """A workload that runs: ``rows`` are node, shape and device mask, a column a pod."""
 
-    __slots__ = ("checkpointed_s", "flavor", "kind", "limit_s", "rows", "started_s", "workload")
+    __slots__ = ("checkpointed_s", "flavor", "kind", "limit_s", "nodes", "rows", "started_s", "workload")
 
     def __init__(
         self, workload: Workload, kind: GangKind, flavor: str, rows: Ints, started_s: float,
@@ -29,6 +29,7 @@ class RunningGang:
         self.kind = kind
         self.flavor = flavor
         self.rows = rows
+        self.nodes: frozenset[int] = frozenset(rows[0].tolist())
         self.started_s = started_s
         self.checkpointed_s = checkpointed_s
         self.limit_s = started_s
@@ -40,8 +41,8 @@ class RunningGang:
         return (max(0.0, now_s - saved) + restart) * self.kind.milli / 1000.0
 
     def again(self) -> Workload:
-        """The workload as it goes back to its queue."""
-        return replace(self.workload, attempts=self.workload.attempts + 1)
+        """The workload as it goes back to its queue; it has started, so its start deadline is met."""
+        return replace(self.workload, attempts=self.workload.attempts + 1, start_deadline_s=None)
 
 
 class RunningSet:

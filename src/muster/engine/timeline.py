@@ -46,7 +46,7 @@ class Slot:
 
     def expect(self, run: RunningGang, cluster: Cluster) -> None:
         """Running work that will have ended by the start; of no interest if it is on other nodes."""
-        if self._count(run, cluster, 1):
+        if not run.nodes.isdisjoint(self._row) and self._count(run, cluster, 1):
             self.waits_for.add(run.workload.name)
 
     def ended(self, run: RunningGang, cluster: Cluster) -> None:
@@ -56,9 +56,8 @@ class Slot:
             self._count(run, cluster, -1)
 
     def suppose(self, run: RunningGang, cluster: Cluster, sign: int) -> None:
-        """In a trial: the work has ended (-1), or has not after all (1)."""
-        if run.workload.name in self.waits_for:
-            self._count(run, cluster, sign)
+        """In a trial: work that it waits for has ended (-1), or has not after all (1)."""
+        self._count(run, cluster, sign)
 
     def _count(self, run: RunningGang, cluster: Cluster, sign: int) -> bool:
         return add_rows(self.coming, self._row, run.rows, cluster, sign)
@@ -109,6 +108,10 @@ class _Search:
         self.now_s = now_s
         self.slots = slots
         self.runs = running.by_end(now_s)
+        self.waiting: dict[str, list[Slot]] = {}
+        for slot in slots:
+            for name in slot.waits_for:
+                self.waiting.setdefault(name, []).append(slot)
         self.expected_s = running.expected_s(gang.workload)
         self.gone = 0
 
@@ -137,14 +140,14 @@ class _Search:
         while self.gone < count:
             run = self.runs[self.gone][1]
             self.cluster.give_back(run.rows)
-            for slot in self.slots:
+            for slot in self.waiting.get(run.workload.name, ()):
                 slot.suppose(run, self.cluster, -1)
             self.gone += 1
         while self.gone > count:
             self.gone -= 1
             run = self.runs[self.gone][1]
             self.cluster.take(run.rows)
-            for slot in self.slots:
+            for slot in self.waiting.get(run.workload.name, ()):
                 slot.suppose(run, self.cluster, 1)
 
     def _slot_at(self, start_s: float) -> Slot | None:
