@@ -159,6 +159,49 @@ def test_lent_quota_is_reclaimed_by_as_few_as_needed_and_the_plan_becomes_empty(
     assert told(scheduler.cycle(6.0)) == told(scheduler.cycle(7.0)) == []
 
 
+def test_reclaim_looks_at_departments() -> None:
+    quota = lambda gpus: (Quota("H100", gpus * 1000),)  # noqa: E731
+    queues = (
+        Queue("org"), Queue("research", parent="org"), Queue("llm", parent="research", quotas=quota(16)),
+        Queue("vision", parent="research", quotas=quota(8)), Queue("product", parent="org"),
+        Queue("ads", parent="product", quotas=quota(8)),
+    )  # fmt: skip
+    scheduler = Scheduler(Snapshot(fleet(4), queues), Config())
+    for index in range(3):  # vision borrows, but from llm beside it: research stays within its 24
+        scheduler.submit(gang(f"v{index}", 1, queue="vision"))
+    scheduler.submit(gang("a", 1, queue="ads", submitted_s=1))
+    assert told(scheduler.cycle(0.0)) == ["+v0", "+a", "+v1", "+v2"]
+    scheduler.submit(gang("more", 1, queue="ads", submitted_s=2))
+    assert told(scheduler.cycle(10.0)) == []
+    scheduler.submit(gang("m", 2, queue="llm", submitted_s=3))
+    assert told(scheduler.cycle(20.0)) == ["-v0", "-v1", "+m"]
+    check(scheduler)
+
+
+def test_a_team_reclaims_what_is_its_departments() -> None:
+    quota = (Quota("H100", 16_000),)
+    queues = (
+        Queue("org"), Queue("research", parent="org", quotas=quota), Queue("llm", parent="research"),
+        Queue("ads", parent="org", quotas=quota),
+    )  # fmt: skip
+    work = tuple(gang(f"d{index}", 1, queue="ads") for index in range(4))
+    scheduler = Scheduler(Snapshot(fleet(4), queues, pending=work), Config())
+    scheduler.cycle(0.0)
+    scheduler.submit(gang("m", 1, queue="llm", submitted_s=1))
+    assert told(scheduler.cycle(10.0)) == ["-d0", "+m"]
+
+
+def test_each_gang_of_a_kind_has_a_reserved_start_of_its_own() -> None:
+    work = (
+        gang("a", 4),
+        gang("b", 3, submitted_s=1),
+        gang("c", 3, submitted_s=2),
+        gang("d", 2, submitted_s=3, limit_s=9e4),
+    )
+    plan = decide(Snapshot(fleet(4), pending=work), 0.0, Config(reservations=8))
+    assert told(plan)[:4] == ["+a", "b@3600", "c@7200", "d@10800"]
+
+
 def test_victims_are_those_that_lose_least() -> None:
     saved, unsaved = Checkpointing(600.0, 60.0), None
     work = (

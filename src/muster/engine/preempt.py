@@ -41,9 +41,8 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
         pool = running.in_queue(workload.queue) if scheduler.queues else running
         found += [run for run in pool if run.workload.priority < workload.priority]
     if config.reclaim and scheduler.queues and within_nominal(scheduler, gang, flavor):
-        for queue in scheduler.borrowing(flavor):
-            if queue != workload.queue:
-                found += running.in_queue(queue)
+        for borrower in scheduler.quota.borrowers(workload.queue, flavor):
+            found += running.in_queue(borrower.queue)
     found = [run for run in found if run.flavor == flavor and _may_be_stopped(scheduler, run, now_s)]
 
     def price(run: RunningGang) -> tuple[bool, int, float, float, str]:
@@ -55,9 +54,8 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
 
 
 def within_nominal(scheduler: Scheduler, gang: Gang, flavor: str) -> bool:
-    """Whether the gang's queue asks for no more than what is its own."""
-    quota, queue = scheduler.quota, gang.workload.queue
-    return quota.used(queue, flavor) + gang.kind.milli <= quota.nominal(queue, flavor)
+    """Whether the gang asks for no more than what is its queue's own, or its department's."""
+    return gang.kind.milli <= scheduler.quota.own_left(gang.workload.queue, flavor)
 
 
 def _may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
@@ -95,7 +93,7 @@ def _choose(
         enough = False
         for run in candidates:
             other = run.workload.queue != gang.workload.queue
-            if other and scheduler.queues and quota.borrowed(run.workload.queue, flavor) <= 0:
+            if other and scheduler.queues and not quota.owes(run.workload.queue, gang.workload.queue, flavor):
                 continue  # the others of its queue have given back what it had borrowed
             stop(run)
             stopped.append(run)

@@ -219,21 +219,43 @@ class QuotaTree:
         node, column = self._index.get(queue), self._flavor.get(flavor)
         if node is None or column is None:
             return ()
-        used, subtree, own = self._used[column], self._subtree[column], self._own[column]
         mine = set(self._path(node))
         found: list[Borrower] = []
-        for other, held in enumerate(own):
-            if not held or other == node:
-                continue
-            excess, at = held, other
-            if other in mine:
-                excess = min(excess, held - self._nominal[column][other])
-            while at >= 0 and at not in mine:
-                excess = min(excess, used[at] - subtree[at])
-                at = self._parent[at]
-            if at >= 0 and at != node and excess > 0:
+        for other, held in enumerate(self._own[column]):
+            excess = self._excess(other, node, mine, column) if held else 0
+            if excess > 0:
                 found.append(Borrower(self.queues[other].name, excess))
         return tuple(sorted(found, key=lambda borrower: (-borrower.milli, borrower.queue)))
+
+    def owes(self, other: str, queue: str, flavor: str) -> bool:
+        """Whether ``other`` is one of the `borrowers` of ``queue``."""
+        node, taker, column = self._index.get(queue), self._index.get(other), self._flavor.get(flavor)
+        if node is None or taker is None or column is None:
+            return False
+        return self._excess(taker, node, set(self._path(node)), column) > 0
+
+    def _excess(self, other: int, node: int, mine: set[int], column: int) -> int:
+        used, subtree = self._used[column], self._subtree[column]
+        excess = held = self._own[column][other]
+        at = other
+        if other in mine:
+            excess = min(excess, held - self._nominal[column][other])
+        while at >= 0 and at not in mine:
+            excess = min(excess, used[at] - subtree[at])
+            at = self._parent[at]
+        return excess if at >= 0 and at != node and other != node else 0
+
+    def own_left(self, queue: str, flavor: str) -> int:
+        """``gpu_milli`` that is left of what is the queue's own, or of a department's that it is in; negative: none.
+
+        What is not free of it was lent, and may be reclaimed. The root's is everybody's and does not count.
+        """
+        node, column = self._index.get(queue), self._flavor.get(flavor)
+        if node is None or column is None:
+            return 0
+        used, subtree = self._used[column], self._subtree[column]
+        path = self._path(node)
+        return max(subtree[at] - used[at] for at in (path[:-1] or path))
 
     def who_holds(self, queue: str, flavor: str) -> Holdings:
         """The numbers behind `fits`, for an explanation; raises `StateError` for an unknown queue."""

@@ -66,7 +66,6 @@ class Scheduler:
         self._quota_version = 0
         self._deadlines: list[tuple[float, str]] = []
         self._rooms: dict[str, tuple[int, int]] = {}
-        self._borrowing: dict[str, dict[str, None]] = {}
         for use in snapshot.usage:
             self.shares.add_past((use.queue, use.user), use.gpu_s)
         for run in snapshot.running:
@@ -113,26 +112,14 @@ class Scheduler:
     def _enter(self, run: RunningGang) -> None:
         self.running.add(run)
         self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
-        self._note_quota(run)
-        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, run.started_s)
-
-    def _note_quota(self, run: RunningGang) -> None:
         self._quota_version += 1
-        borrowing = self._borrowing.setdefault(run.flavor, {})
-        if self.queues and self.quota.borrowed(run.workload.queue, run.flavor) > 0:
-            borrowing[run.workload.queue] = None
-        else:
-            borrowing.pop(run.workload.queue, None)
-
-    def borrowing(self, flavor: str) -> Iterable[str]:
-        """The queues that use more of a flavor than their nominal quota."""
-        return self._borrowing.get(flavor, ())
+        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, run.started_s)
 
     def _stop(self, name: str, now_s: float) -> RunningGang:
         run = self.running.remove(name)
         self.cluster.release(run.rows)
         self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
-        self._note_quota(run)
+        self._quota_version += 1
         self.shares.hold((run.workload.queue, run.workload.user), run.flavor, -run.kind.milli, now_s)
         for slot in self.slots.values():
             slot.ended(run, self.cluster)
@@ -222,7 +209,8 @@ class Scheduler:
             if gang.workload.name not in self.pending.gangs:
                 push(claim, index)
                 continue
-            if gang.reason is not None and gang.reason.tier is not Tier.GATED:
+            # those that only wait for room are looked at one by one: each may have a reserved start of its own
+            if gang.reason is not None and gang.reason.tier < Tier.WAITING_FOR_CAPACITY:
                 refused.add((claim, gang.kind))
             push(claim, index + 1)
 
@@ -240,7 +228,7 @@ class Scheduler:
             return known[1]
         room = 0
         for flavor in self.cluster.flavors:
-            own = self.quota.nominal(queue, flavor) - self.quota.used(queue, flavor) if self.config.reclaim else 0
+            own = self.quota.own_left(queue, flavor) if self.config.reclaim else 0
             room = max(room, own, self.quota.available(queue, flavor))
         self._rooms[queue] = (self._quota_version, room)
         return room
