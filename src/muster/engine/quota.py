@@ -111,6 +111,7 @@ class QuotaTree:
         self.flavors = _flavors(queues)
         self._index = {queue.name: number for number, queue in enumerate(queues)}
         self._parent = [self._index.get(queue.parent, -1) for queue in queues]
+        self._paths = _paths(self._parent)
         self._flavor = {flavor: number for number, flavor in enumerate(self.flavors)}
         tables = [_Table(queues, self._parent, flavor) for flavor in self.flavors]
         self._subtree = [table.subtree for table in tables]
@@ -324,16 +325,23 @@ class QuotaTree:
             delta = (after - kept if after > kept else 0) - (before - kept if before > kept else 0)
             node = parent[node]
 
-    def _path(self, node: int) -> list[int]:
-        path: list[int] = []
-        while node >= 0:
-            path.append(node)
-            node = self._parent[node]
-        return path
+    def _path(self, node: int) -> tuple[int, ...]:
+        """The queue and all above it, up to its root."""
+        return self._paths[node]
 
     def _of(self, table: list[list[int]], queue: str, flavor: str) -> int:
         node, column = self._index.get(queue), self._flavor.get(flavor)
         return 0 if node is None or column is None else table[column][node]
+
+
+def _paths(parent: Sequence[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for node in range(len(parent)):
+        path = [node]
+        while parent[path[-1]] >= 0:
+            path.append(parent[path[-1]])
+        found.append(tuple(path))
+    return found
 
 
 class _Table:
