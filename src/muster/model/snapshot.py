@@ -32,12 +32,6 @@ class Running(Struct, frozen=True):
     pods: tuple[PodPlacement, ...]
     checkpointed_s: float | None = None
 
-    def lost_s(self, now_s: float) -> float:
-        """Seconds of work that stopping it now would lose, with those that its restart takes."""
-        saved = self.started_s if self.checkpointed_s is None else max(self.checkpointed_s, self.started_s)
-        restart = self.workload.checkpointing.restart_s if self.workload.checkpointing else 0.0
-        return max(0.0, now_s - saved) + restart
-
 
 class AdvanceReservation(Struct, frozen=True):
     """Nodes kept for some work, or for none (maintenance), from ``start_s`` to ``end_s``.
