@@ -45,23 +45,22 @@ class Rejection(Struct, frozen=True):
     text: str
 
 
-class ReplayResult(Struct, frozen=True):
-    """What a replay did.
+class ReplayFigures(Struct, frozen=True, kw_only=True):
+    """What a replay did, in figures; counts are jobs but for ``pods``, which were placed.
 
-    ``start_s`` and ``finish_s`` are in the order of the given workloads, NaN for jobs that did not start or finish.
     ``series`` is (from, to, milli GPU in use, jobs waiting, milli CPU in use): means over at most `time_bins.MOST_BINS`
-    equal spans of time from the first submission to the last event. ``gpu_most_milli`` and ``cpu_most_milli`` are the
-    most that was in use at one time. ``slowdown_mean`` is the bounded slowdown
+    equal spans of time from the first submission to the last event. Waits are those of jobs that started, from
+    submission to start. ``slowdown_mean`` is the bounded slowdown
     max(1, (wait + run) / max(run, SLOWDOWN_LEAST_S)) of started jobs whose duration is known; 0 if there are none.
     Utilisations are shares of all healthy GPUs and all CPU from the first submission to the last event.
+    ``rejections`` tells why jobs can never start, most jobs first.
     """
 
     arrived: int
     started: int
     finished: int
-    rejected: tuple[tuple[str, str], ...]
-    rejections: tuple[Rejection, ...]
     pods: int
+    rejections: tuple[Rejection, ...]
     wait_mean_s: float
     wait_p50_s: float
     wait_p90_s: float
@@ -71,9 +70,20 @@ class ReplayResult(Struct, frozen=True):
     makespan_s: float
     gpu_utilisation: float
     cpu_utilisation: float
+    series: tuple[tuple[float, float, float, float, float], ...]
+
+
+class ReplayResult(ReplayFigures, frozen=True, kw_only=True):
+    """The figures, and what became of each job.
+
+    ``start_s`` and ``finish_s`` are in the order of the given workloads, NaN for jobs that did not start or finish.
+    ``rejected`` names each job that can never start, and why. ``gpu_most_milli`` and ``cpu_most_milli`` are the most
+    that was in use at one time.
+    """
+
+    rejected: tuple[tuple[str, str], ...]
     gpu_most_milli: int
     cpu_most_milli: int
-    series: tuple[tuple[float, float, float, float, float], ...]
     start_s: Floats
     finish_s: Floats
 

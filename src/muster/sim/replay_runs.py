@@ -15,7 +15,7 @@ from muster.policy.registry import PolicyEntry, find_policy
 from muster.sim.inflate import typical_knowledge
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
 from muster.sim.processes import running
-from muster.sim.replay import Rejection, Replay
+from muster.sim.replay import Replay, ReplayFigures
 from muster.sim.warm_up import warm_up
 from muster.traces import Trace
 
@@ -32,19 +32,14 @@ class ReplayTask(Struct, frozen=True):
     seed: int
 
 
-class ReplayOutcome(Struct, frozen=True):
+class ReplayOutcome(ReplayFigures, frozen=True, kw_only=True):
     """A finished replay: what it was, its figures, and the seconds that it took without reading.
 
     Attributes:
         gpus: healthy GPUs of the fleet.
-        pods: pods placed.
+        rejected: jobs that can never start.
         scored_by: the policy whose score was used: `default` may find that FGD is better for a mix.
-        rejections: why jobs can never start, most jobs first.
-        wait_mean_s, wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s: of jobs that started, from submission to start.
-        slowdown_mean: mean bounded slowdown (`muster.sim.replay.ReplayResult`).
-        gpu_utilisation, cpu_utilisation: shares from 0 to 1.
         skipped: rows that the reader left out.
-        series: what was in use and who waited over time (`muster.sim.replay.ReplayResult`), for reports.
         gpu_most, cpu_most: the largest shares in use at one time, from 0 to 1.
     """
 
@@ -52,27 +47,12 @@ class ReplayOutcome(Struct, frozen=True):
     policy: str
     seed: int
     gpus: int
-    arrived: int
-    started: int
-    finished: int
     rejected: int
-    pods: int
     scored_by: str
-    rejections: tuple[Rejection, ...]
-    wait_mean_s: float
-    wait_p50_s: float
-    wait_p90_s: float
-    wait_p99_s: float
-    wait_max_s: float
-    slowdown_mean: float
-    makespan_s: float
-    gpu_utilisation: float
-    cpu_utilisation: float
     wall_s: float
-    skipped: int = 0
-    series: tuple[tuple[float, float, float, float, float], ...] = ()
-    gpu_most: float = 0.0
-    cpu_most: float = 0.0
+    skipped: int
+    gpu_most: float
+    cpu_most: float
 
 
 class PlacerMaker:
@@ -133,27 +113,13 @@ def replay_one(task: ReplayTask, progress: Callable[[], None] | None = None) -> 
         policy=task.policy,
         seed=task.seed,
         gpus=gpus,
-        arrived=result.arrived,
-        started=result.started,
-        finished=result.finished,
         rejected=len(result.rejected),
-        pods=result.pods,
         scored_by=maker.scored_by,
-        rejections=result.rejections,
-        wait_mean_s=result.wait_mean_s,
-        wait_p50_s=result.wait_p50_s,
-        wait_p90_s=result.wait_p90_s,
-        wait_p99_s=result.wait_p99_s,
-        wait_max_s=result.wait_max_s,
-        slowdown_mean=result.slowdown_mean,
-        makespan_s=result.makespan_s,
-        gpu_utilisation=result.gpu_utilisation,
-        cpu_utilisation=result.cpu_utilisation,
         wall_s=time.perf_counter() - started,
         skipped=len(trace.skipped),
-        series=result.series,
         gpu_most=result.gpu_most_milli / gpus / 1000 if gpus else 0.0,
         cpu_most=result.cpu_most_milli / fleet.cpu_milli if fleet.cpu_milli else 0.0,
+        **{name: getattr(result, name) for name in ReplayFigures.__struct_fields__},
     )
 
 
