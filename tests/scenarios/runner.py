@@ -13,11 +13,12 @@
     at 1h: nothing
     expect nothing                        the last round: nothing may change any more
 
-Events: ``submit NAME PODSxGPUS key=value ...``, ``finish``, ``fail``, ``cancel``, ``checkpoint NAME``, ``nothing``, and
-``restart`` (a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is
-the difference: ``+a`` started, ``+a*`` started past a gang with a reserved start, ``-a`` stopped, ``a@60`` has
-a reserved start, ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4
-of 8 pods hold their places and the gang has not begun.
+Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``), ``finish``, ``fail``, ``cancel``, ``checkpoint
+NAME``, ``nothing``, and ``restart`` (a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and
+s3. What is expected is the difference: ``+a`` started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a
+gang with a reserved start, ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``a@60`` has a reserved start, ``a:QUOTA``
+waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold their places
+and the gang has not begun.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.errors import MusterError
 from muster.model.fleet import Device, Fleet, Node, Topology
-from muster.model.plan import Evict, Place, Plan, Reserve
+from muster.model.plan import Evict, Place, Plan, Reserve, Resize
 from muster.model.queue import Queue, Quota
 from muster.model.reasons import Reason
 from muster.model.snapshot import Snapshot
@@ -248,20 +249,21 @@ def _checked_event(words: list[str]) -> list[str]:
         raise ValueError(f"{' '.join(words)!r} is no event; events are {', '.join(_COUNTS)}")
     if words[0] == "submit":
         pairs(words[3:], _SUBMIT)
-        if re.fullmatch(r"\d+x\d+(\.\d+)?", words[2]) is None:
+        if re.fullmatch(r"(\d+-)?\d+x\d+(\.\d+)?", words[2]) is None:
             raise ValueError(f"{words[2]!r} is no size; such as 4x8, pods x GPUs")
     return words
 
 
 def _expanded(word: str) -> list[str]:
-    match = re.fullmatch(r"([+-]?)([^@:=*\s]+)(\*|@\d+(?:\.\d+)?[smhd]?|:[A-Z_]+|=\d+/\d+)?", word)
+    match = re.fullmatch(r"([+~-]?)([^@:=*\s]+)((?:=\d+)?\*?|@\d+(?:\.\d+)?[smhd]?|:[A-Z_]+|=\d+/\d+)", word)
     if (
         match is None
-        or bool(match[1]) is (match[3] or "*").startswith(("@", ":", "="))
+        or bool(match[1]) is (match[3].startswith(("@", ":")) or "/" in match[3])
+        or (match[1] == "~") > match[3].startswith("=")
         or (not match[1] and not match[3])
     ):
         raise ValueError(f"{word!r} cannot be expected; such as +a, +a*, -a, a@1h, a:QUOTA, a=4/8")
-    after = match[3] or ""
+    after = match[3]
     if after.startswith("@"):
         after = f"@{seconds(after[1:]):g}"
     if after.startswith(":") and after[1:] not in Reason.__members__:
@@ -272,13 +274,15 @@ def _expanded(word: str) -> list[str]:
 def workloads(words: list[str], now_s: float) -> list[Workload]:
     """The workloads of a ``submit``."""
     given = pairs(words[3:], _SUBMIT)
-    count, size = words[2].split("x")
+    pods, size = words[2].split("x")
+    least, _, count = pods.rpartition("-")
     share = float(size)
     shape = PodShape(1000, 0, int(share)) if share >= 1 else PodShape(1000, 0, 1, gpus(size))
     return [
         Workload(
-            name, (PodSet(shape, int(count)),), submitted_s=now_s, time_limit_s=given.get("limit"),
-            queue=given.get("queue", ""), user=given.get("user", ""), priority=given.get("priority", 0),
+            name, (PodSet(shape, int(count), int(least) if least else None),), submitted_s=now_s,
+            time_limit_s=given.get("limit"), queue=given.get("queue", ""), user=given.get("user", ""),
+            priority=given.get("priority", 0),
             quality=given.get("quality", ""), preemptible=given.get("preemptible", True), topology=given.get("rack"),
             depends_on=tuple(given["after"].split("+")) if "after" in given else (),
             not_before_s=given.get("hold", 0.0), start_deadline_s=given.get("deadline"),
@@ -407,7 +411,10 @@ def told(plan: Plan) -> list[str]:
     for each in plan.decisions:
         match each:
             case Place():
-                words.append(f"+{each.workload}" + ("*" if each.backfilled else ""))
+                size = f"={sum(each.counts)}" if each.counts else ""
+                words.append(f"+{each.workload}{size}" + ("*" if each.backfilled else ""))
+            case Resize():
+                words.append(f"~{each.workload}={sum(each.counts)}")
             case Evict():
                 words.append(f"-{each.workload}")
             case Reserve():
@@ -424,7 +431,8 @@ def check(scheduler: Scheduler) -> None:
     ]
     scheduler.cluster.state.validate(allocations)
     for run in scheduler.running:
-        assert run.rows.shape[1] == run.workload.pods, f"{run.workload.name} runs in part"
+        least = sum(each.required for each in run.workload.pod_sets)
+        assert least <= run.rows.shape[1] == run.kind.count <= run.workload.pods, f"{run.workload.name} runs in part"
         assert run.workload.name not in scheduler.pending.gangs, f"{run.workload.name} runs and waits"
     for queue in scheduler.queues:
         for flavor in scheduler.cluster.flavors:

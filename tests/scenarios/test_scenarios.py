@@ -42,7 +42,7 @@ def test_the_scenario_holds(path: Path, at: int) -> None:
 
 def test_the_page_names_every_scenario_and_no_other() -> None:
     page = (HERE.parents[1] / "docs" / "reference" / "pains.md").read_text()
-    assert set(re.findall(r"`(\d\d_\w+)`", page)) == {path.stem for path in FILES}
+    assert set(re.findall(r"`(\d\d_\w+)`", page)) == {path.stem for path in FILES if path.parent.name == "pains"}
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == set(range(1, 26))
 
 

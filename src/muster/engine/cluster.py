@@ -13,6 +13,7 @@ from muster.engine.kernels.gang import any_takes, count_room, place_gang, releas
 from muster.engine.kernels.hold import hold_free
 from muster.engine.kernels.nodes import apply
 from muster.engine.placement import Placer
+from muster.engine.sizes import sizes_of
 from muster.engine.state import Allocation, FleetState
 from muster.engine.topology import Refused
 from muster.engine.topology import place_gang as place_in_topology
@@ -35,6 +36,7 @@ class GangKind:
     """All workloads that ask for the same: they are decided once.
 
     ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
+    ``sizes`` are the counts of its pod sets with which it may run, least to full; ``least`` is the kind of the first.
     ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
     it was last refused and why.
     """
@@ -42,7 +44,10 @@ class GangKind:
     def __init__(
         self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...]
     ) -> None:
+        self.asked = pod_sets
         self.pod_sets = tuple(each for each in pod_sets if each.count)
+        self.sizes = sizes_of(pod_sets, topology.segment if topology else 0)
+        self.least = self
         self.topology = topology
         self.flavors = flavors
         self.pods: dict[str, Ints] = {}
@@ -73,16 +78,25 @@ class Cluster:
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
         self._released: list[int] = []
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
-        self._kinds: dict[tuple[object, ...], GangKind] = {}
+        self._kinds: dict[tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...]], GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""
-        key = (workload.pod_sets, workload.topology, workload.flavors)
+        return self._kind((workload.pod_sets, workload.topology, workload.flavors))
+
+    def _kind(self, key: tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...]]) -> GangKind:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = GangKind(*key)
+            if len(kind.sizes) > 1:
+                kind.least = self.sized(kind, kind.sizes[0])
         return kind
+
+    def sized(self, kind: GangKind, counts: Sequence[int]) -> GangKind:
+        """The kind of an elastic gang that runs with ``counts`` pods of each pod set as it asked for them."""
+        sets = tuple(replace(each, count=count, min_count=None) for each, count in zip(kind.asked, counts, strict=True))
+        return self._kind((sets, kind.topology, kind.flavors))
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
         """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""
@@ -130,7 +144,8 @@ class Cluster:
 
     def give_back(self, rows: Ints) -> None:
         """Take back what a gang was given, only for a trial: what was refused stays refused."""
-        _release_pods(rows, self.state.nodes, self.state.shapes)
+        # chosen columns may lie in memory the other way round, which compiled code does not look at
+        _release_pods(np.ascontiguousarray(rows), self.state.nodes, self.state.shapes)
 
     def release(self, rows: Ints) -> None:
         """Take back what a gang was given: what was refused may fit now."""

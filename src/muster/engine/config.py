@@ -26,6 +26,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         reclaim: stop borrowers when a queue asks for its own nominal quota.
         preempt_lower_priority: stop work of lower priority in the same queue.
         min_runtime_s: work is not stopped for others before it has run so long; a queue may ask for more.
+        grow_every_s: an elastic gang is given more pods at most so often; each change costs it a restart.
     """
 
     placement: str = "best-fit"
@@ -40,3 +41,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     reclaim: bool = True
     preempt_lower_priority: bool = True
     min_runtime_s: NotNegative = 0.0
+    grow_every_s: NotNegative = 600.0

@@ -61,7 +61,7 @@ class Pending:
         return self._in_order.get(claim, ())
 
     def next_within(self, claim: Claim, start: int, milli: int) -> int:
-        """The index, from ``start`` on, of the first gang of a claim that asks for at most ``milli``; -1: none.
+        """The index, from ``start`` on, of the first gang of a claim that may run with ``milli``; -1: none.
 
         Ideally a walk along the claim. From the head on, the points where the least that was asked for so far falls
         are kept: they are few, and stay right until the claim changes.
@@ -72,11 +72,12 @@ class Pending:
             if falls is None:
                 falls = self._falls[claim] = []
                 for index, gang in enumerate(gangs):
-                    if not falls or gang.kind.milli < falls[-1][0]:
-                        falls.append((gang.kind.milli, index))
+                    least = gang.kind.least.milli
+                    if not falls or least < falls[-1][0]:
+                        falls.append((least, index))
             return next((index for least, index in falls if least <= milli), -1)
         for index in range(start, len(gangs)):
-            if gangs[index].kind.milli <= milli:
+            if gangs[index].kind.least.milli <= milli:
                 return index
         return -1
 

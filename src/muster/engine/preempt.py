@@ -3,15 +3,18 @@
 1. *Reclaim*: a queue asks for no more than its nominal quota, and others have borrowed it.
 2. *Priority*: work of lower priority in the same queue (with no queues: anywhere).
 
-Candidates are released in memory, cheapest first, until the gang fits; then those that turn out not to be needed are
+Pods of elastic gangs above their least size yield first, also to a gang of the same priority in the same queue. Then
+candidates are released in memory, cheapest first, until the gang fits; then those that turn out not to be needed are
 put back, dearest first. Nobody is named unless the gang then really has its places. No loop can come of it: work that
 was stopped for reclaim ran on borrowed quota and cannot reclaim it, and priority is strict.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from muster.engine.elastic import excess_columns
 from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
 
@@ -22,8 +25,27 @@ OPPORTUNISTIC = ("spot", "BE", "best-effort", "opportunistic")
 """Qualities of service whose work goes first."""
 
 
-def find_victims(scheduler: Scheduler, gang: Gang, now_s: float) -> tuple[list[RunningGang], str] | None:
-    """The gangs to stop, in the order of their stopping, and the flavor on which ``gang`` then starts; None: nobody."""
+class Part:
+    """What may be taken from a running gang: all its pods (``whole``), or those above its least size.
+
+    ``columns`` are its pods in ``run.rows``. Of an elastic gang the part above the least size is taken first; the whole
+    then is the rest.
+    """
+
+    __slots__ = ("columns", "milli", "rows", "run", "whole")
+
+    def __init__(self, scheduler: Scheduler, run: RunningGang, columns: list[int], *, whole: bool) -> None:
+        self.run = run
+        self.columns = columns
+        self.whole = whole
+        self.rows = run.rows[:, columns] if len(columns) < run.rows.shape[1] else run.rows
+        shapes = scheduler.cluster.state.shapes
+        pods = self.rows[1]
+        self.milli = int((shapes.gpus[pods] * shapes.gpu_milli[pods]).sum())
+
+
+def find_victims(scheduler: Scheduler, gang: Gang, now_s: float) -> tuple[list[Part], str] | None:
+    """What to take, in order, and the flavor on which ``gang`` then starts; None: nobody is to be stopped."""
     for flavor in scheduler.flavors_of(gang.kind):
         candidates = _candidates(scheduler, gang, flavor, now_s)
         if candidates:
@@ -33,29 +55,52 @@ def find_victims(scheduler: Scheduler, gang: Gang, now_s: float) -> tuple[list[R
     return None
 
 
-def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> list[RunningGang]:
-    """Gangs that may be stopped, the cheapest first: opportunistic, low priority, least lost work for the GPU freed."""
+def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> list[Part]:
+    """What may be taken, the cheapest first: pods above the least size, then gangs: opportunistic, low priority, least
+    lost work for the GPU freed."""
     config, workload, running = scheduler.config, gang.workload, scheduler.running
-    found: list[RunningGang] = []
+    may_stop: list[RunningGang] = []
+    may_shrink: list[RunningGang] = []
+    for run in running.elastic.values():
+        here = not scheduler.queues or run.workload.queue == workload.queue
+        if here and run.workload.priority <= workload.priority:
+            may_shrink.append(run)
     if config.preempt_lower_priority and running.lowest_priority < workload.priority:
         pool = running.in_queue(workload.queue) if scheduler.queues else running
-        found += [run for run in pool if run.workload.priority < workload.priority]
+        may_stop += [run for run in pool if run.workload.priority < workload.priority]
     if config.reclaim and scheduler.queues and within_nominal(scheduler, gang, flavor):
         for borrower in scheduler.quota.borrowers(workload.queue, flavor):
-            found += running.in_queue(borrower.queue)
-    found = [run for run in found if run.flavor == flavor and _may_be_stopped(scheduler, run, now_s)]
+            may_stop += running.in_queue(borrower.queue)
+    shrinkable = {
+        run.workload.name: run
+        for run in (*may_shrink, *(run for run in may_stop if run.workload.elastic))
+        if run.flavor == flavor and not run.missing and run.resized_s < now_s
+    }
+    found: list[Part] = []
+    excess: dict[str, list[int]] = {}
+    for name, run in shrinkable.items():
+        columns = excess_columns(run, scheduler.cluster.kind_of(run.workload).sizes[0])
+        if columns:
+            excess[name] = columns
+            found.append(Part(scheduler, run, columns, whole=False))
+    for run in may_stop:
+        if run.flavor == flavor and _may_be_stopped(scheduler, run, now_s):
+            gone = set(excess.get(run.workload.name, ()))
+            rest = [column for column in range(run.rows.shape[1]) if column not in gone]
+            found.append(Part(scheduler, run, rest, whole=True))
 
-    def price(run: RunningGang) -> tuple[bool, int, float, float, str]:
+    def price(part: Part) -> tuple[bool, bool, int, float, float, str]:
+        run = part.run
         per_gpu_s = run.lost_gpu_s(now_s) / max(run.kind.milli, 1)
         opportunistic = run.workload.quality in OPPORTUNISTIC
-        return not opportunistic, run.workload.priority, per_gpu_s, -run.started_s, run.workload.name
+        return part.whole, not opportunistic, run.workload.priority, per_gpu_s, -run.started_s, run.workload.name
 
     return sorted(found, key=price)
 
 
 def within_nominal(scheduler: Scheduler, gang: Gang, flavor: str) -> bool:
     """Whether the gang asks for no more than what is its queue's own, or its department's."""
-    return gang.kind.milli <= scheduler.quota.own_left(gang.workload.queue, flavor)
+    return gang.kind.least.milli <= scheduler.quota.own_left(gang.workload.queue, flavor)
 
 
 def _may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
@@ -65,39 +110,35 @@ def _may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> boo
     return run.workload.preemptible and run.started_s < now_s and now_s - run.started_s >= protected_s
 
 
-def _choose(
-    scheduler: Scheduler,
-    gang: Gang,
-    flavor: str,
-    candidates: list[RunningGang],
-) -> list[RunningGang] | None:
+def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part]) -> list[Part] | None:
     cluster, quota = scheduler.cluster, scheduler.quota
-    stopped: list[RunningGang] = []
+    kind = gang.kind.least
+    stopped: list[Part] = []
 
-    def stop(run: RunningGang) -> None:
-        cluster.give_back(run.rows)
-        quota.refund(run.workload.queue, run.flavor, run.kind.milli)
+    def stop(part: Part) -> None:
+        cluster.give_back(part.rows)
+        quota.refund(part.run.workload.queue, flavor, part.milli)
 
-    def go_on(run: RunningGang) -> None:
-        cluster.take(run.rows)
-        quota.charge(run.workload.queue, run.flavor, run.kind.milli)
+    def go_on(part: Part) -> None:
+        cluster.take(part.rows)
+        quota.charge(part.run.workload.queue, flavor, part.milli)
 
     def starts() -> bool:
-        if scheduler.queues and quota.fits(gang.workload.queue, flavor, gang.kind.milli) is not None:
+        if scheduler.queues and quota.fits(gang.workload.queue, flavor, kind.milli) is not None:
             return False
-        return cluster.fits(gang.kind, flavor)
+        return cluster.fits(kind, flavor)
 
     try:
         freed = 0
         patience = 0
         enough = False
-        for run in candidates:
-            other = run.workload.queue != gang.workload.queue
-            if other and scheduler.queues and not quota.owes(run.workload.queue, gang.workload.queue, flavor):
+        for part in candidates:
+            other = part.run.workload.queue != gang.workload.queue
+            if other and scheduler.queues and not quota.owes(part.run.workload.queue, gang.workload.queue, flavor):
                 continue  # the others of its queue have given back what it had borrowed
-            stop(run)
-            stopped.append(run)
-            freed += run.kind.milli
+            stop(part)
+            stopped.append(part)
+            freed += part.milli
             # trying costs more than stopping: not before enough is free in all, then after ever longer steps
             if freed >= patience and starts():
                 enough = True
@@ -105,15 +146,42 @@ def _choose(
             patience = max(patience, freed + freed // 8)
         if not enough and not (stopped and starts()):
             return None
-        needed: list[RunningGang] = []
-        for run in reversed(stopped[:]):
-            go_on(run)
-            stopped.remove(run)
-            if not starts():
-                stop(run)
-                stopped.append(run)
-                needed.append(run)
+        needed: list[Part] = []
+        whole: set[str] = set()
+        for part in reversed(stopped[:]):
+            name = part.run.workload.name
+            if name in whole:  # the rest of it is stopped, so these are too
+                continue
+            go_on(part)
+            stopped.remove(part)
+            if starts():
+                continue
+            stop(part)
+            if part.whole:
+                whole.add(name)
+            else:
+                part = _fewer(scheduler, part, stop, go_on, starts)
+            stopped.append(part)
+            needed.append(part)
         return needed[::-1]
     finally:
-        for run in stopped:
-            go_on(run)
+        for part in stopped:
+            go_on(part)
+
+
+def _fewer(
+    scheduler: Scheduler, part: Part, stop: Callable[[Part], None], go_on: Callable[[Part], None],
+    starts: Callable[[], bool],
+) -> Part:  # fmt: skip
+    """Of the pods of an elastic gang that were taken, only those that are needed: the others are put back."""
+    run = part.run
+    if run.kind.topology is not None and run.kind.topology.segment:
+        return part  # it runs with whole segments only
+    needed: list[int] = []
+    for column in part.columns:
+        pod = Part(scheduler, run, [column], whole=False)
+        go_on(pod)
+        if not starts():
+            stop(pod)
+            needed.append(column)
+    return Part(scheduler, run, needed, whole=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 from msgspec.structs import replace
 
 from muster.engine.cluster import GangKind
 from muster.engine.config import Config
+from muster.engine.sizes import Counts
 from muster.kernels import Ints
 from muster.model.workload import Workload
 
@@ -17,15 +19,24 @@ LEAST_OVERRUN_S = 60.0
 
 
 class RunningGang:
-    """A workload that runs: ``rows`` are node, shape and device mask, a column a pod."""
+    """A workload that runs: ``rows`` are node, shape and device mask, a column a pod, set by set.
 
-    __slots__ = ("checkpointed_s", "flavor", "kind", "limit_s", "nodes", "rows", "started_s", "workload")
+    ``kind`` is of its present size; an elastic gang may be smaller than what it asked for. ``missing`` are the pods of
+    each set that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
+    column; empty: none. ``resized_s`` is when its size changed last, its start at first.
+    """
+
+    __slots__ = (
+        "checkpointed_s", "flavor", "kind", "limit_s", "missing", "nodes", "resized_s", "rows", "started_s", "workload",
+    )  # fmt: skip
 
     def __init__(
         self, workload: Workload, kind: GangKind, flavor: str, rows: Ints, started_s: float,
-        checkpointed_s: float | None,
+        checkpointed_s: float | None = None, missing: Counts = (),
     ) -> None:  # fmt: skip
         self.workload = workload
+        self.missing = missing
+        self.resized_s = started_s
         self.kind = kind
         self.flavor = flavor
         self.rows = rows
@@ -33,6 +44,21 @@ class RunningGang:
         self.started_s = started_s
         self.checkpointed_s = checkpointed_s
         self.limit_s = started_s
+
+    @property
+    def counts(self) -> Counts:
+        """Pods of each pod set, with those that are missing."""
+        return tuple(each.count for each in self.kind.asked)
+
+    @property
+    def present(self) -> Counts:
+        """Pods of each pod set that are there."""
+        return tuple(map(int.__sub__, self.counts, self.missing)) if self.missing else self.counts
+
+    def stand_on(self, rows: Ints) -> None:
+        """Its pods have other places now."""
+        self.rows = np.ascontiguousarray(rows)
+        self.nodes = frozenset(rows[0].tolist())
 
     def lost_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that are lost if it is stopped now: since the last checkpoint, and those of its restart."""
@@ -46,7 +72,7 @@ class RunningGang:
 
 
 class RunningSet:
-    """All running gangs by name, and in the order in which they should end."""
+    """All running gangs by name, and in the order in which they should end; ``elastic`` are those that may change."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -55,6 +81,7 @@ class RunningSet:
         self._held: dict[tuple[str, str], int] = {}
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
         self._priorities: dict[int, int] = {}
+        self.elastic: dict[str, RunningGang] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -79,12 +106,15 @@ class RunningSet:
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
+        if run.workload.elastic:
+            self.elastic[run.workload.name] = run
         key = run.workload.queue, run.workload.user
         self._held[key] = self._held.get(key, 0) + run.kind.milli
 
     def remove(self, name: str) -> RunningGang:
         """Take out a gang that ends."""
         run = self._by_name.pop(name)
+        self.elastic.pop(name, None)
         del self._ends[bisect_left(self._ends, (run.limit_s, name))]
         self._priorities[run.workload.priority] -= 1
         if not self._priorities[run.workload.priority]:

@@ -14,13 +14,17 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
+import numpy as np
+
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
+from muster.engine.elastic import grow, shrink
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.shares import Shares
+from muster.engine.sizes import Counts, largest
 from muster.engine.timeline import Slot, earliest_slot
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
@@ -101,26 +105,38 @@ class Scheduler:
     def _adopt(self, run: Running) -> None:
         kind = self.cluster.kind_of(run.workload)
         flavor = self._flavor_of(run)
-        rows = self.cluster.assign(kind, flavor, run.pods)
-        self._enter(RunningGang(run.workload, kind, flavor, rows, run.started_s, run.checkpointed_s))
+        if run.counts:
+            kind = self.cluster.sized(kind, run.counts)
+        adopted = RunningGang(
+            run.workload, kind, flavor, np.zeros((3, 0), np.int64), run.started_s, run.checkpointed_s, run.missing
+        )
+        present = self.cluster.sized(kind, adopted.present) if run.missing else kind
+        adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
+        adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
+        self._enter(adopted)
 
     def _flavor_of(self, run: Running) -> str:
         if not self.cluster.flavored or not run.pods:
             return ""
         return self.cluster.fleet.nodes[self.cluster.position[run.pods[0].node]].flavor
 
-    def _enter(self, run: RunningGang) -> None:
+    def _enter(self, run: RunningGang, now_s: float | None = None) -> None:
         self.running.add(run)
         self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
         self._quota_version += 1
-        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, run.started_s)
+        since_s = run.started_s if now_s is None else now_s
+        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, since_s)
 
-    def _stop(self, name: str, now_s: float) -> RunningGang:
+    def _leave(self, name: str, now_s: float) -> RunningGang:
         run = self.running.remove(name)
-        self.cluster.release(run.rows)
         self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
         self._quota_version += 1
         self.shares.hold((run.workload.queue, run.workload.user), run.flavor, -run.kind.milli, now_s)
+        return run
+
+    def _stop(self, name: str, now_s: float) -> RunningGang:
+        run = self._leave(name, now_s)
+        self.cluster.release(run.rows)
         for slot in self.slots.values():
             slot.ended(run, self.cluster)
             slot.stale = slot.stale or run.limit_s > now_s
@@ -129,7 +145,15 @@ class Scheduler:
     def snapshot(self, now_s: float) -> Snapshot:
         """All that a decision depends on, as a value; reserved starts are not part of it."""
         running = tuple(
-            Running(run.workload, run.started_s, self.cluster.places(run.rows), run.checkpointed_s)
+            Running(
+                run.workload,
+                run.started_s,
+                self.cluster.places(run.rows),
+                run.checkpointed_s,
+                run.counts if run.workload.elastic else (),
+                run.missing,
+                run.resized_s if run.resized_s != run.started_s else None,
+            )
             for run in self.running
         )
         return Snapshot(
@@ -170,6 +194,7 @@ class Scheduler:
         self.slots = {name: slot for name, slot in self.slots.items() if name in met}
         if self.config.queueing != "strict":
             self._backfill(now_s, decisions)
+        decisions += grow(self, now_s)
         return Plan(tuple(decisions))
 
     def _give_up(self, now_s: float) -> None:
@@ -198,7 +223,7 @@ class Scheduler:
         while heap:
             turn, claim, index = heapq.heappop(heap)
             gang = self.pending.in_order(claim)[index]
-            if gang.kind.milli > self._room(claim[0]):
+            if gang.kind.least.milli > self._room(claim[0]):
                 push(claim, index + 1)
                 continue
             if turn != self._turn(gang):
@@ -246,12 +271,16 @@ class Scheduler:
             return Reason.HELD
         if any(name not in self.finished for name in workload.depends_on):
             return Reason.DEPENDENCY
-        queue = self.queues.get(workload.queue)
-        if queue is not None and queue.max_running_milli is not None:
-            held = self.running.held_by(workload.queue, workload.user)
-            if held + self.cluster.kind_of(workload).milli > queue.max_running_milli:
-                return Reason.OVER_LIMIT
+        if not self.may_hold(workload, self.cluster.kind_of(workload).least.milli):
+            return Reason.OVER_LIMIT
         return None
+
+    def may_hold(self, workload: Workload, milli: int) -> bool:
+        """Whether the workload's user may hold so much more in its queue."""
+        queue = self.queues.get(workload.queue)
+        if queue is None or queue.max_running_milli is None:
+            return True
+        return self.running.held_by(workload.queue, workload.user) + milli <= queue.max_running_milli
 
     def _try(self, gang: Gang, now_s: float, decisions: list[Decision]) -> Reason | None:
         """Start a gang if it may and can; else why not, the reason of the flavor that came nearest."""
@@ -261,42 +290,69 @@ class Scheduler:
             return gang.reason
         reasons: list[Reason] = []
         for flavor in self.flavors_of(kind):
-            reason = self.quota.fits(workload.queue, flavor, kind.milli) if self.queues else None
-            rows = None
-            if reason is None:
-                rows, reason = self._place(gang, flavor, now_s)
-            if rows is not None:
-                self._start(gang, flavor, rows, now_s, decisions, backfilled=bool(self._ahead_of(gang)))
+            found = self._fit(gang, flavor, now_s)
+            if not isinstance(found, Reason):
+                self._start(gang, flavor, *found, now_s, decisions, backfilled=bool(self._ahead_of(workload)))
                 return None
-            reasons.append(reason or Reason.CAPACITY)
+            reasons.append(found)
         gang.reason = max(reasons, key=lambda reason: (reason.tier, -reason.bit))
         return gang.reason
 
-    def _place(self, gang: Gang, flavor: str, now_s: float) -> tuple[Ints | None, Reason | None]:
-        """The places of a gang on a flavor's nodes, if it fits there now and delays no slot."""
-        kind = gang.kind
+    def _fit(self, gang: Gang, flavor: str, now_s: float) -> tuple[GangKind, Ints] | Reason:
+        """The largest size at which a gang may start now, and its places there; else why it cannot at the least."""
+        kind, workload = gang.kind, gang.workload
+        if kind.least is kind:
+            placed = self._fit_size(workload, kind, flavor, now_s)
+            return placed if isinstance(placed, Reason) else (kind, placed)
+
+        def fits(counts: Counts) -> bool:
+            placed = self._fit_size(workload, self.cluster.sized(kind, counts), flavor, now_s)
+            if isinstance(placed, Reason):
+                return False
+            self.cluster.give_back(placed)
+            return True
+
+        size = kind.sizes[-1] if fits(kind.sizes[-1]) else largest(kind.sizes[:-1], fits)
+        sized = self.cluster.sized(kind, size or kind.sizes[0])
+        placed = self._fit_size(workload, sized, flavor, now_s)
+        return placed if isinstance(placed, Reason) else (sized, placed)
+
+    def _fit_size(self, workload: Workload, kind: GangKind, flavor: str, now_s: float) -> Ints | Reason:
+        """The places of a workload at the size of ``kind``, if quota, limits and nodes allow it now."""
+        reason = self.quota.fits(workload.queue, flavor, kind.milli) if self.queues else None
+        if reason is not None:
+            return reason
+        if not self.may_hold(workload, kind.milli):
+            return Reason.OVER_LIMIT
         known = self.cluster.still_refused(kind, flavor)
         if known is not None:
-            return None, known
-        ends_s = now_s + self.running.expected_s(gang.workload)
-        holds = [slot.hold() for slot in self._ahead_of(gang) if slot.overlaps(now_s, ends_s)]
-        advance = (self._advance(each, gang.workload, now_s, ends_s) for each in self.reservations)
-        holds += [hold for hold in advance if hold is not None]
-        with ExitStack() as stack:
-            for hold in holds:
-                stack.enter_context(self.cluster.holding(hold))
-            placed = self.cluster.place(kind, flavor)
+            return known
+        holds = self.holds(workload, now_s, now_s + self.running.expected_s(workload))
+        placed = self.place_beside(kind, flavor, holds)
         if isinstance(placed, Reason):
             if not holds:
                 self.cluster.note_refused(kind, flavor, placed)
-                return None, placed
-            return None, Reason.RESERVED if self._fits_without(kind, flavor) else placed
-        return placed, None
+            elif self._fits_without(kind, flavor):
+                return Reason.RESERVED
+        return placed
 
-    def _ahead_of(self, gang: Gang) -> list[Slot]:
-        """The reserved starts that this gang may not delay: those of others, unless it has the higher priority."""
-        name, order = gang.workload.name, gang.order[0]
-        return [slot for slot in self.slots.values() if slot.name != name and slot.priority >= -order]
+    def place_beside(self, kind: GangKind, flavor: str, holds: Sequence[Hold]) -> Ints | Reason:
+        """Place pods without using what is held."""
+        with ExitStack() as stack:
+            for hold in holds:
+                stack.enter_context(self.cluster.holding(hold))
+            return self.cluster.place(kind, flavor)
+
+    def holds(self, workload: Workload, now_s: float, ends_s: float) -> list[Hold]:
+        """What pods of a workload may not use from ``now_s`` to ``ends_s``: it is kept for others."""
+        holds = [slot.hold() for slot in self._ahead_of(workload) if slot.overlaps(now_s, ends_s)]
+        advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
+        return holds + [hold for hold in advance if hold is not None]
+
+    def _ahead_of(self, workload: Workload) -> list[Slot]:
+        """The reserved starts that it may not delay: those of others, unless it has the higher priority."""
+        name, priority = workload.name, workload.priority
+        return [slot for slot in self.slots.values() if slot.name != name and slot.priority >= priority]
 
     def _fits_without(self, kind: GangKind, flavor: str) -> bool:
         placed = self.cluster.place(kind, flavor)
@@ -315,19 +371,38 @@ class Scheduler:
         return whole_nodes(self.cluster, rows)
 
     def _start(
-        self, gang: Gang, flavor: str, rows: Ints, now_s: float, decisions: list[Decision], *, backfilled: bool
-    ) -> None:
+        self, gang: Gang, flavor: str, kind: GangKind, rows: Ints, now_s: float, decisions: list[Decision], *,
+        backfilled: bool,
+    ) -> None:  # fmt: skip
         workload = gang.workload
         borrowed_before = self.quota.borrowed(workload.queue, flavor) if self.queues else 0
         self.pending.remove(gang)
         self.slots.pop(workload.name, None)
-        run = RunningGang(workload, gang.kind, flavor, rows, now_s, None)
+        run = RunningGang(workload, kind, flavor, rows, now_s)
         self._enter(run)
         for slot in self.slots.values():
             if run.limit_s <= slot.start_s:
                 slot.expect(run, self.cluster)
         borrowed = self.quota.borrowed(workload.queue, flavor) - borrowed_before if self.queues else 0
-        decisions.append(Place(workload.name, self.cluster.places(rows), flavor, borrowed, backfilled))
+        places, counts = self.cluster.places(rows), run.counts if workload.elastic else ()
+        decisions.append(Place(workload.name, places, flavor, borrowed, backfilled, counts))
+
+    def rebook(self, run: RunningGang, kind: GangKind, rows: Ints, now_s: float) -> None:
+        """A running gang goes on with other pods; the nodes have them already."""
+        name = run.workload.name
+        for slot in self.slots.values():
+            slot.changes(run, self.cluster, -1)
+        self._leave(name, now_s)
+        run.kind, run.resized_s = kind, now_s
+        run.stand_on(rows)
+        limit_s = run.limit_s
+        self._enter(run, now_s)
+        for slot in self.slots.values():
+            if name in slot.waits_for:
+                slot.changes(run, self.cluster, 1)
+            elif limit_s <= slot.start_s:
+                slot.expect(run, self.cluster)
+            slot.stale = True
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -336,7 +411,7 @@ class Scheduler:
         known = self.slots.get(gang.workload.name)
         if known is not None and not known.stale and known.start_s > now_s:
             return known
-        others = self._ahead_of(gang)
+        others = self._ahead_of(gang.workload)
         flavors = [flavor for flavor in self.flavors_of(gang.kind) if self._has_quota(gang, flavor)]
         found = [
             slot
@@ -352,7 +427,7 @@ class Scheduler:
         return best
 
     def _has_quota(self, gang: Gang, flavor: str) -> bool:
-        if not self.queues or self.quota.fits(gang.workload.queue, flavor, gang.kind.milli) is None:
+        if not self.queues or self.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is None:
             return True
         return self.config.reclaim and within_nominal(self, gang, flavor)
 
@@ -370,14 +445,14 @@ class Scheduler:
                 heapq.heappush(heads, (self._turn(gangs[0]), claim, kind))
 
         for kind, claims in list(self.pending.kinds.items()):
-            if self._could_fit(kind):
+            if self._could_fit(kind.least):
                 for claim in claims:
-                    if kind.milli <= self._room(claim[0]):
+                    if kind.least.milli <= self._room(claim[0]):
                         push(claim, kind)
         while heads:
             turn, claim, kind = heapq.heappop(heads)
             gangs = self.pending.kinds.get(kind, {}).get(claim)
-            if not gangs or self._refused_now(kind) or kind.milli > self._room(claim[0]):
+            if not gangs or self._refused_now(kind.least) or kind.least.milli > self._room(claim[0]):
                 continue
             if turn != self._turn(gangs[0]):
                 push(claim, kind)
@@ -421,14 +496,13 @@ class Scheduler:
             reason = self._gated(gang.workload, now_s) or gang.reason
             if reason is None and self.queues:
                 short = [
-                    self.quota.fits(gang.workload.queue, flavor, gang.kind.milli)
+                    self.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli)
                     for flavor in self.flavors_of(gang.kind)
                 ]
                 reason = None if None in short else short[0]
             if reason is None:
-                noted = [
-                    gang.kind.refused[flavor][1] for flavor in self.flavors_of(gang.kind) if flavor in gang.kind.refused
-                ]
+                refused = gang.kind.least.refused
+                noted = [refused[flavor][1] for flavor in self.flavors_of(gang.kind) if flavor in refused]
                 reason = noted[0] if noted else Reason.RESERVED
             yield gang.workload.name, reason
 
@@ -439,17 +513,27 @@ class Scheduler:
         found = find_victims(self, gang, now_s)
         if found is None:
             return False
-        victims, flavor = found
-        for victim in victims:
-            why = "reclaim" if victim.workload.queue != gang.workload.queue else "priority"
-            lost = victim.lost_gpu_s(now_s)
-            self._stop(victim.workload.name, now_s)
-            decisions.append(Evict(victim.workload.name, gang.workload.name, why, lost))
-        placed = self.cluster.place(gang.kind, flavor)
-        assert not isinstance(placed, Reason), "victims were stopped and the gang does not fit"
-        self._start(gang, flavor, placed, now_s, decisions, backfilled=False)
-        for victim in victims:
-            self.submit(victim.again())
+        parts, flavor = found
+        for part in parts:
+            run = part.run
+            why = "reclaim" if run.workload.queue != gang.workload.queue else "priority"
+            if not part.whole:
+                if why == "priority" and run.workload.priority == gang.workload.priority:
+                    why = "yield"
+                decisions.append(shrink(self, run, part.columns, now_s, why, gang.workload.name))
+                continue
+            lost = run.lost_gpu_s(now_s)
+            self._stop(run.workload.name, now_s)
+            decisions.append(Evict(run.workload.name, gang.workload.name, why, lost))
+        fitted = self._fit(gang, flavor, now_s)
+        if isinstance(fitted, Reason):  # reserved starts of others keep it from all but its least size
+            placed = self.cluster.place(gang.kind.least, flavor)
+            assert not isinstance(placed, Reason), "victims were stopped and the gang does not fit"
+            fitted = gang.kind.least, placed
+        self._start(gang, flavor, *fitted, now_s, decisions, backfilled=False)
+        for part in parts:
+            if part.whole:
+                self.submit(part.run.again())
         return True
 
 
@@ -459,4 +543,6 @@ def _check_workload(workload: Workload, topology: Topology) -> None:
         if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
             what = f"{where}: min_count is {pod_set.min_count}, count {pod_set.count}"
             raise InputError(what, field=f"pod_sets[{index}].min_count", hint="at least 0 and at most count")
+    if workload.pod_sets and not any(each.required for each in workload.pod_sets):
+        raise InputError(f"{where}: may run without any pod", field="pod_sets", hint="a min_count of at least 1")
     check_request(topology, workload.topology, f"{where}.topology")

@@ -55,6 +55,11 @@ class Slot:
             self.waits_for.remove(run.workload.name)
             self._count(run, cluster, -1)
 
+    def changes(self, run: RunningGang, cluster: Cluster, sign: int) -> None:
+        """The places of running work that it waits for are about to change (-1), or have changed (1)."""
+        if run.workload.name in self.waits_for:
+            self._count(run, cluster, sign)
+
     def suppose(self, run: RunningGang, cluster: Cluster, sign: int) -> None:
         """In a trial: work that it waits for has ended (-1), or has not after all (1)."""
         self._count(run, cluster, sign)
@@ -134,7 +139,7 @@ class _Search:
 
     def _fits(self, count: int) -> bool:
         self._release_to(count)
-        return self.cluster.fits(self.gang.kind, self.flavor)
+        return self.cluster.fits(self.gang.kind.least, self.flavor)
 
     def _release_to(self, count: int) -> None:
         while self.gone < count:
@@ -158,7 +163,7 @@ class _Search:
             for slot in self.slots:
                 if slot.overlaps(start_s, end_s):
                     stack.enter_context(self.cluster.holding(slot.hold()))
-            placed = self.cluster.place(self.gang.kind, self.flavor)
+            placed = self.cluster.place(self.gang.kind.least, self.flavor)
             if isinstance(placed, Reason):
                 return None
             self.cluster.give_back(placed)

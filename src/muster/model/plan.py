@@ -20,7 +20,8 @@ class Place(Struct, frozen=True, tag="place"):
     """Start a workload: one placement a pod, in the order of its pod sets.
 
     ``borrowed_milli`` is how much of it is above its queue's nominal quota; ``backfilled`` says that others are ahead
-    of it and wait for a reserved start.
+    of it and wait for a reserved start; ``counts`` are the pods of each pod set of an elastic gang, which may start
+    with fewer than it asked for.
     """
 
     workload: str
@@ -28,6 +29,7 @@ class Place(Struct, frozen=True, tag="place"):
     flavor: str = ""
     borrowed_milli: int = 0
     backfilled: bool = False
+    counts: tuple[int, ...] = ()
 
 
 class Wait(Struct, frozen=True, tag="wait"):
@@ -70,11 +72,19 @@ class Migrate(Struct, frozen=True, tag="migrate"):
 
 
 class Resize(Struct, frozen=True, tag="resize"):
-    """Give an elastic workload these pods instead of those that it has."""
+    """Give an elastic workload these pods instead of those that it has; it goes on after its restart time.
+
+    ``counts`` are the pods of each pod set; ``why`` is ``room``, ``reclaim``, ``priority``, ``yield`` (to a gang that
+    waits) or ``failure``, for ``for_workload`` where it gives way to another; ``cost_gpu_s`` is the work that it loses
+    and the restart.
+    """
 
     workload: str
     pods: tuple[PodPlacement, ...]
+    counts: tuple[int, ...] = ()
     why: str = ""
+    for_workload: str = ""
+    cost_gpu_s: float = 0.0
 
 
 Decision = Place | Wait | Evict | Reserve | Migrate | Resize

@@ -24,13 +24,18 @@ _MAGIC = b"MUSTERSNAP"
 class Running(Struct, frozen=True):
     """A workload that runs: since when, and where its pods are, in the order of its pod sets.
 
-    ``checkpointed_s`` is when its work was last saved; None: never, or it does not save.
+    ``checkpointed_s`` is when its work was last saved; None: never, or it does not save. ``counts`` are the pods of
+    each pod set of an elastic workload; ``missing`` those of them that were lost with their nodes and are not replaced
+    yet (they have no placement). ``resized_s`` is when its size changed last.
     """
 
     workload: Workload
     started_s: float
     pods: tuple[PodPlacement, ...]
     checkpointed_s: float | None = None
+    counts: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    resized_s: float | None = None
 
 
 class AdvanceReservation(Struct, frozen=True):

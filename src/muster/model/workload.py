@@ -168,6 +168,11 @@ class Workload(Struct, frozen=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
     @property
+    def elastic(self) -> bool:
+        """Whether it may run with fewer pods than at full size."""
+        return any(each.required < each.count for each in self.pod_sets)
+
+    @property
     def gpu_milli(self) -> int:
         """GPU at full size, in thousandths."""
         return sum(pod_set.count * pod_set.shape.gpu_milli_total for pod_set in self.pod_sets)

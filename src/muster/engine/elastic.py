@@ -1,0 +1,132 @@
+"""Elastic gangs while they run: pods above the minimum yield to gangs that wait before anybody is stopped, and come
+back when nobody else can use the room.
+
+A change stops nothing: each worker that stays keeps its state, and the gang goes on after the restart time of its
+checkpointing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from muster.engine.cluster import GangKind, Hold, whole_nodes
+from muster.engine.running import RunningGang
+from muster.engine.sizes import Counts, largest
+from muster.kernels import Ints
+from muster.model.plan import Resize
+from muster.model.reasons import Reason
+from muster.policy.ordering.protocol import Rank
+
+if TYPE_CHECKING:
+    from muster.engine.scheduler import Scheduler
+
+
+def excess_columns(run: RunningGang, least: Counts) -> list[int]:
+    """The pods of a running gang above its least size: the last of each pod set."""
+    columns: list[int] = []
+    end = 0
+    for count, needed in zip(run.counts, least, strict=True):
+        end += count
+        columns += range(end - (count - needed), end)
+    return columns
+
+
+def shrink(
+    scheduler: Scheduler, run: RunningGang, columns: Sequence[int], now_s: float, why: str, for_workload: str
+) -> Resize:
+    """Take pods from a running gang; it goes on with the others."""
+    cluster, least = scheduler.cluster, run.counts
+    sets = np.repeat(np.arange(len(least)), least)
+    gone = np.bincount(sets[list(columns)], minlength=len(least)).tolist()
+    counts = tuple(count - less for count, less in zip(least, gone, strict=True))
+    cluster.release(run.rows[:, list(columns)])
+    rows = np.delete(run.rows, list(columns), axis=1)
+    scheduler.rebook(run, cluster.sized(run.kind, counts), rows, now_s)
+    return resized(scheduler, run, now_s, why, for_workload)
+
+
+def resized(scheduler: Scheduler, run: RunningGang, now_s: float, why: str, for_workload: str = "") -> Resize:
+    """The decision that a gang goes on as it is now. Its state is with the pods that stay, so no work is lost."""
+    saved = run.workload.checkpointing
+    cost_gpu_s = saved.restart_s * run.kind.milli / 1000.0 if saved else 0.0
+    if saved:
+        run.checkpointed_s = now_s
+    return Resize(run.workload.name, scheduler.cluster.places(run.rows), run.counts, why, for_workload, cost_gpu_s)
+
+
+def grow(scheduler: Scheduler, now_s: float) -> list[Resize]:
+    """Give elastic gangs what nobody else can use now: in the order of the queue, as much as fits at once.
+
+    Reserved starts are kept as by work that starts; so is the domain that a gang must stand in.
+    """
+    found: list[Resize] = []
+    every_s = scheduler.config.grow_every_s
+    small = [
+        run
+        for run in scheduler.running.elastic.values()
+        if not run.missing and run.started_s < now_s and now_s - run.resized_s >= every_s
+        and run.counts != scheduler.cluster.kind_of(run.workload).sizes[-1]
+    ]  # fmt: skip
+    for run in sorted(small, key=lambda run: turn_of(scheduler, run)):
+        change = _more(scheduler, run, now_s)
+        if change is not None:
+            found.append(change)
+    return found
+
+
+def turn_of(scheduler: Scheduler, run: RunningGang) -> tuple[int, Rank, str]:
+    """Who among running gangs is served first."""
+    workload = run.workload
+    return -workload.priority, scheduler.shares.rank((workload.queue, workload.user)), workload.name
+
+
+def _more(scheduler: Scheduler, run: RunningGang, now_s: float) -> Resize | None:
+    cluster, workload, flavor = scheduler.cluster, run.workload, run.flavor
+    holds = scheduler.holds(workload, now_s, scheduler.running.ends_s(run, now_s))
+    holds += outside(scheduler, run)
+    full = cluster.kind_of(workload)
+    larger = [size for size in full.sizes if size > run.counts and all(map(int.__ge__, size, run.counts))]
+
+    def added(size: Counts) -> GangKind:
+        return cluster.sized(full, tuple(map(int.__sub__, size, run.counts)))
+
+    def fits(size: Counts) -> bool:
+        kind = added(size)
+        if scheduler.queues and scheduler.quota.fits(workload.queue, flavor, kind.milli) is not None:
+            return False
+        if not scheduler.may_hold(workload, kind.milli) or cluster.still_refused(kind, flavor) is not None:
+            return False
+        placed = scheduler.place_beside(kind, flavor, holds)
+        if isinstance(placed, Reason):
+            if not holds:
+                cluster.note_refused(kind, flavor, placed)
+            return False
+        cluster.give_back(placed)
+        return True
+
+    size = largest(larger, fits)
+    if size is None:
+        return None
+    placed = scheduler.place_beside(added(size), flavor, holds)
+    assert not isinstance(placed, Reason), "it did fit"
+    scheduler.rebook(run, cluster.sized(full, size), joined(run.rows, run.counts, placed, size), now_s)
+    return resized(scheduler, run, now_s, "room")
+
+
+def joined(rows: Ints, counts: Counts, more: Ints, total: Counts) -> Ints:
+    """The pods of a gang with ``more`` of them: behind the others of their pod sets."""
+    ends, more_ends = np.cumsum(counts), np.cumsum(np.subtract(total, counts))
+    parts = zip(np.split(rows, ends[:-1], axis=1), np.split(more, more_ends[:-1], axis=1), strict=True)
+    return np.concatenate([part for pair in parts for part in pair], axis=1)
+
+
+def outside(scheduler: Scheduler, run: RunningGang) -> list[Hold]:
+    """Keeps further pods of a gang in the domain in which it must stand as a whole."""
+    request, index = run.kind.topology, scheduler.cluster.index
+    if request is None or not request.required or request.segment or not run.nodes:
+        return []
+    domain = index.of_node[index.depth_of(request.required) - 1]
+    return [whole_nodes(scheduler.cluster, np.flatnonzero(domain != domain[run.rows[0, 0]]).tolist())]
