@@ -66,7 +66,7 @@ def grow(scheduler: Scheduler, now_s: float) -> list[Resize]:
     every_s = scheduler.config.grow_every_s
     small = [
         run
-        for run in scheduler.running.elastic.values()
+        for run in scheduler.running.elastic()
         if not run.missing and run.started_s < now_s and now_s - run.resized_s >= every_s
         and run.counts != scheduler.cluster.kind_of(run.workload).sizes[-1]
     ]  # fmt: skip

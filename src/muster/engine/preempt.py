@@ -61,9 +61,8 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
     config, workload, running = scheduler.config, gang.workload, scheduler.running
     may_stop: list[RunningGang] = []
     may_shrink: list[RunningGang] = []
-    for run in running.elastic.values():
-        here = not scheduler.queues or run.workload.queue == workload.queue
-        if here and run.workload.priority <= workload.priority:
+    for run in running.elastic(workload.queue if scheduler.queues else None):
+        if run.workload.priority <= workload.priority:
             may_shrink.append(run)
     if config.preempt_lower_priority and running.lowest_priority < workload.priority:
         pool = running.in_queue(workload.queue) if scheduler.queues else running

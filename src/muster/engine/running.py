@@ -72,7 +72,7 @@ class RunningGang:
 
 
 class RunningSet:
-    """All running gangs by name, and in the order in which they should end; ``elastic`` are those that may change."""
+    """All running gangs by name, and in the order in which they should end."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -81,7 +81,8 @@ class RunningSet:
         self._held: dict[tuple[str, str], int] = {}
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
         self._priorities: dict[int, int] = {}
-        self.elastic: dict[str, RunningGang] = {}
+        self._milli: dict[str, dict[int, int]] = {}
+        self._elastic: dict[str, dict[str, RunningGang]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -106,15 +107,17 @@ class RunningSet:
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
+        self._hold(run, run.kind.milli)
         if run.workload.elastic:
-            self.elastic[run.workload.name] = run
+            self._elastic.setdefault(run.workload.queue, {})[run.workload.name] = run
         key = run.workload.queue, run.workload.user
         self._held[key] = self._held.get(key, 0) + run.kind.milli
 
     def remove(self, name: str) -> RunningGang:
         """Take out a gang that ends."""
         run = self._by_name.pop(name)
-        self.elastic.pop(name, None)
+        self._elastic.get(run.workload.queue, {}).pop(name, None)
+        self._hold(run, -run.kind.milli)
         del self._ends[bisect_left(self._ends, (run.limit_s, name))]
         self._priorities[run.workload.priority] -= 1
         if not self._priorities[run.workload.priority]:
@@ -122,6 +125,31 @@ class RunningSet:
         del self._by_queue[run.workload.queue][name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
+
+    def _hold(self, run: RunningGang, milli: int) -> None:
+        held = self._milli.setdefault(run.workload.queue, {})
+        held[run.workload.priority] = held.get(run.workload.priority, 0) + milli
+        if not held[run.workload.priority]:
+            del held[run.workload.priority]
+
+    def may_yield(self, queue: str, below: int | None, priority: int) -> int:
+        """The most GPU (milli) that running work of a queue could give up to work of a priority.
+
+        That is all that work of a priority ``below`` holds (None: none of it), and what elastic work of at most
+        ``priority`` holds.
+        """
+        held = self._milli.get(queue, {})
+        milli = sum(each for of, each in held.items() if below is not None and of < below)
+        for run in self.elastic(queue):
+            of = run.workload.priority
+            if of <= priority and (below is None or of >= below):
+                milli += run.kind.milli
+        return milli
+
+    def elastic(self, queue: str | None = None) -> list[RunningGang]:
+        """The elastic gangs that run, of a queue or of all."""
+        queues = self._elastic.values() if queue is None else (self._elastic.get(queue, {}),)
+        return [run for runs in queues for run in runs.values()]
 
     def in_queue(self, queue: str) -> Iterable[RunningGang]:
         """What runs of a queue."""

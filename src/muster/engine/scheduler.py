@@ -213,7 +213,9 @@ class Scheduler:
         heap: list[tuple[Turn, Claim, int]] = []
 
         def push(claim: Claim, start: int) -> None:
-            index = self.pending.next_within(claim, start, self._room(claim[0]))
+            gangs = self.pending.in_order(claim)
+            most = self._within_reach(gangs[start]) if start < len(gangs) else 0
+            index = self.pending.next_within(claim, start, most)
             if index >= 0:
                 heapq.heappush(heap, (self._turn(self.pending.in_order(claim)[index]), claim, index))
 
@@ -223,7 +225,7 @@ class Scheduler:
         while heap:
             turn, claim, index = heapq.heappop(heap)
             gang = self.pending.in_order(claim)[index]
-            if gang.kind.least.milli > self._room(claim[0]):
+            if gang.kind.least.milli > self._within_reach(gang):
                 push(claim, index + 1)
                 continue
             if turn != self._turn(gang):
@@ -243,6 +245,14 @@ class Scheduler:
         """Who goes first: priority, then what its queue need not borrow for, then rank, then submission and name."""
         borrows = bool(self.queues) and not any(within_nominal(self, gang, each) for each in self.flavors_of(gang.kind))
         return gang.order[0], borrows, self.shares.rank(gang.claim), gang.order
+
+    def _within_reach(self, gang: Gang) -> int:
+        """The most GPU (milli) that a gang could get: its queue's room, and what may be taken within the queue."""
+        room = self._room(gang.claim[0])
+        if room >= UNLIMITED or not self.queues:
+            return room
+        below = gang.workload.priority if self.config.preempt_lower_priority else None
+        return room + self.running.may_yield(gang.workload.queue, below, gang.workload.priority)
 
     def _room(self, queue: str) -> int:
         """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""
