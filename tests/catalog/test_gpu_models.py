@@ -6,6 +6,15 @@ import pytest
 
 from muster.catalog import FACTS, GPUS, LINKS, MIG_TABLES, SOURCES, find_gpu, find_link, near_names
 from muster.catalog.names import normalized
+from muster.catalog.training import (
+    GEMMS,
+    HOPS,
+    TRAINING_PART_SOURCE,
+    WIDTH_A_LAYER_SOURCE,
+    hop_latency_s,
+    training_tflops,
+    usual_shape,
+)
 from muster.errors import InputError
 
 GIB = 2**30
@@ -46,6 +55,7 @@ def test_each_source_is_used_and_has_a_date():
     for table in MIG_TABLES:
         used |= {table.names_source, table.placement_source, table.sm_source, table.reset_source}
         used |= {table.memory_source} - {None}
+    used |= {each.source for each in (*HOPS, *GEMMS)} | {TRAINING_PART_SOURCE, WIDTH_A_LAYER_SOURCE}
     assert used == set(SOURCES)
     assert all(source.title and any(part.isdigit() for part in source.date) for source in SOURCES.values())
 
@@ -168,3 +178,20 @@ def test_achieved_parts_of_the_nominal_rate():
 
 def test_link_names_are_unique():
     assert len({link.name for link in LINKS}) == len(LINKS)
+
+
+def test_hops_and_what_training_reaches():
+    assert (hop_latency_s("NVLink"), hop_latency_s("network")) == (1.9e-6, 4.0e-6)
+    assert all(hop.low_s < hop.latency_s < hop.high_s for hop in HOPS)
+    assert (training_tflops("H100"), training_tflops("B200"), training_tflops("T4")) == (397, 872.5, None)
+    with pytest.raises(InputError):
+        training_tflops("H1OO")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "layers", "width"), [(8e9, 34, 4352), (70e9, 71, 9088), (175e9, 96, 12288), (405e9, 127, 16256)]
+)
+def test_the_shape_of_a_usual_model(parameters, layers, width):
+    """GPT-3 has 96 layers of 12,288; Llama 3 405B has 126 of 16,384."""
+    assert usual_shape(parameters) == (layers, width)
+    assert 12 * layers * width**2 == pytest.approx(parameters, rel=0.05)

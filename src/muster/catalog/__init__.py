@@ -7,6 +7,7 @@ from muster.catalog.mig import MIG_TABLES, MigProfile, MigTable, mig_table
 from muster.catalog.mig_layouts import Layout, can_add, check_layout, legal_layouts, room_for
 from muster.catalog.names import find_gpu, near_names
 from muster.catalog.sources import SOURCES, Source
+from muster.catalog.training import hop_latency_s, training_tflops, usual_shape
 
 __all__ = [
     "FACTS",
@@ -24,8 +25,11 @@ __all__ = [
     "check_layout",
     "find_gpu",
     "find_link",
+    "hop_latency_s",
     "legal_layouts",
     "mig_table",
     "near_names",
     "room_for",
+    "training_tflops",
+    "usual_shape",
 ]

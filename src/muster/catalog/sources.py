@@ -83,6 +83,9 @@ SOURCES: dict[str, Source] = {
     "spot-trace": Source("Alibaba cluster-trace-v2026-spot-gpu, node_info_df.csv", "2026"),
     "p3": Source("SkyPilot spot traces: AWS p3.16xlarge, 8 x V100", "2022-10"),
     "nccl-tests": Source("NVIDIA/nccl-tests issues 212 and 290; S. Bekman's measurements", "2026"),
+    "nccl-tuning": Source("NVIDIA/nccl b647562, src/graph/tuning.cc: hardware latencies of rings", "2026"),
+    "llama3": Source("Llama Team, The Llama 3 Herd of Models, table 4 (MFU 38 to 43 % of H100)", "2024-07"),
+    "gpt3": Source("T. Brown et al., Language Models are Few-Shot Learners, table 2.1", "2020-05"),
     "ib-write": Source("NVIDIA/nccl issue 2409 (ib_write_bw)", "2026-09"),
     "azure-nhc": Source("Azure/azurehpc-health-checks 0e0a1ac, host-device floors", "2026"),
 }
