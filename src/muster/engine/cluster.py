@@ -20,6 +20,7 @@ from muster.engine.topology import place_gang as place_in_topology
 from muster.errors import InputError
 from muster.kernels import Ints, direct
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
+from muster.model.parallelism import RankGroups, rank_groups
 from muster.model.plan import PodPlacement
 from muster.model.reasons import Reason, Verdict
 from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
@@ -29,12 +30,16 @@ _place_gang, _release_pods = direct(place_gang), direct(release_pods)
 _apply, _hold_free, _count_room = direct(apply), direct(hold_free), direct(count_room)
 _any_takes = direct(any_takes)
 
+_Key = tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...], RankGroups]
+"""What gangs of one kind have in common."""
+
 FLAVOR_LABEL = "muster.dev/flavor"
 
 
 class GangKind:
     """All workloads that ask for the same: they are decided once.
 
+    ``groups`` are pods that belong together as their ranks do; ``anywhere`` says that nothing is asked of places.
     ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
     ``sizes`` are the counts of its pod sets with which it may run, least to full; ``least`` is the kind of the first.
     ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
@@ -42,13 +47,16 @@ class GangKind:
     """
 
     def __init__(
-        self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...]
-    ) -> None:
+        self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...],
+        groups: RankGroups,
+    ) -> None:  # fmt: skip
         self.asked = pod_sets
         self.pod_sets = tuple(each for each in pod_sets if each.count)
-        self.sizes = sizes_of(pod_sets, topology.segment if topology else 0)
+        self.sizes = sizes_of(pod_sets, topology.segment if topology else 0, groups.near)
         self.least = self
         self.topology = topology
+        self.groups = groups
+        self.anywhere = topology is None and groups.near == 1
         self.flavors = flavors
         self.pods: dict[str, Ints] = {}
         self.refused: dict[str, tuple[int, Reason]] = {}
@@ -78,14 +86,14 @@ class Cluster:
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
         self._released: list[int] = []
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
-        self._kinds: dict[tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...]], GangKind] = {}
+        self._kinds: dict[_Key, GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""
-        return self._kind((workload.pod_sets, workload.topology, workload.flavors))
+        return self._kind((workload.pod_sets, workload.topology, workload.flavors, rank_groups(workload)))
 
-    def _kind(self, key: tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...]]) -> GangKind:
+    def _kind(self, key: _Key) -> GangKind:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = GangKind(*key)
@@ -96,7 +104,7 @@ class Cluster:
     def sized(self, kind: GangKind, counts: Sequence[int]) -> GangKind:
         """The kind of an elastic gang that runs with ``counts`` pods of each pod set as it asked for them."""
         sets = tuple(replace(each, count=count, min_count=None) for each, count in zip(kind.asked, counts, strict=True))
-        return self._kind((sets, kind.topology, kind.flavors))
+        return self._kind((sets, kind.topology, kind.flavors, kind.groups))
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
         """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""
@@ -116,8 +124,9 @@ class Cluster:
     def place(self, kind: GangKind, flavor: str) -> Ints | Reason:
         """Place the gang, all or none: rows node, shape and device mask, a column a pod; else why it does not fit."""
         pods = self.pods_of(kind, flavor)
-        if kind.topology is not None:
-            found = place_in_topology(self.placer, self.index, [(s, c) for s, c in pods.T.tolist()], kind.topology)
+        if not kind.anywhere:
+            asked = [(shape, count) for shape, count in pods.T.tolist()]
+            found = place_in_topology(self.placer, self.index, asked, kind.topology, groups=kind.groups)
             if isinstance(found, Refused):
                 return found.reason
             rows = [(each.node, each.shape, each.devices) for each in found.allocations]
@@ -134,7 +143,7 @@ class Cluster:
         for shape, count in pods.T.tolist():
             if _count_room(shape, count, nodes, shapes) < count:
                 return False
-        if kind.topology is None and pods.shape[1] == 1 and kind.simple:
+        if kind.anywhere and pods.shape[1] == 1 and kind.simple:
             return True
         placed = self.place(kind, flavor)
         if isinstance(placed, Reason):

@@ -3,6 +3,9 @@
 A domain is told by its whole path: ``rack-1`` of one block is not ``rack-1`` of another. Depth 0 is the whole fleet,
 depth k the k-th level of `Topology`. Nodes that name no domain at a level stand in a nameless one beside the others,
 which is never a domain that a request may require and is used last where a level is only preferred.
+
+A fleet that names no level ``host`` has one all the same: each node is a domain of it. It is below the fleet's own
+levels, which go as far as `TopologyIndex.levels`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ Flags = npt.NDArray[np.bool_]
 Depths = tuple[Ints, ...]
 """One array a depth, an entry a domain."""
 
+HOST = "host"
+"""The level at which each node is a domain."""
+
 _LAST = 1 << 40
 _NAMELESS = 1 << 20
 _NEVER = 1 << 60
@@ -30,7 +36,7 @@ class TopologyIndex:
     """Which node stands in which domain; fixed for a `FleetState`, whatever runs on it.
 
     Attributes:
-        levels: names of the levels, widest first.
+        levels: names of the fleet's levels, widest first; without the implied ``host``.
         of_node: for each level the domain of each node (int32, in the state's tie order), -1 where it has none.
         names: for each level the names of its domains; those that occur twice carry their path. "" is the nameless.
         order: node positions along the topology: domain by domain as the fleet lists them, then as it lists nodes.
@@ -62,6 +68,11 @@ class TopologyIndex:
             starts.append(np.append(new, len(along)).astype(np.int64))
             self.real.append(along[new] < _LAST)
             names.append(_shown([label[int(first) % _LAST] for first in along[new]]))
+        if HOST not in self.levels:
+            self.groups.append(self.rank)
+            starts.append(np.arange(len(listed) + 1))
+            self.real.append(np.ones(len(listed), np.bool_))
+            names.append(tuple(state.node_list[node].name for node in _listed(self.order)))
         self.starts: Depths = tuple(starts)
         self.names = tuple(names)
         self.of_node = tuple(
@@ -71,8 +82,14 @@ class TopologyIndex:
         )
 
     def depth_of(self, level: str) -> int:
-        """The depth of a level; 0 for the empty name; raises `KeyError`."""
+        """The depth of a level; 0 for the empty name; raises `ValueError`."""
+        if level == HOST and HOST not in self.levels:
+            return 1 + len(self.levels)
         return 1 + self.levels.index(level) if level else 0
+
+    def level_of(self, depth: int) -> str:
+        """The name of a level from its depth, 1 or more."""
+        return self.levels[depth - 1] if depth <= len(self.levels) else HOST
 
     def name_of(self, depth: int, group: int) -> str:
         """Name of a domain; the fleet's for depth 0."""
@@ -263,6 +280,10 @@ def _first_seen(nodes: Sequence[Node], depth: int) -> tuple[list[Ints], list[lis
         for level in range(depth):
             keys[level][at] = row[level]
     return keys, paths
+
+
+def _listed(values: Ints) -> list[int]:
+    return values.tolist()
 
 
 def _shown(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -174,8 +174,8 @@ def _fewer(
 ) -> Part:  # fmt: skip
     """Of the pods of an elastic gang that were taken, only those that are needed: the others are put back."""
     run = part.run
-    if run.kind.topology is not None and run.kind.topology.segment:
-        return part  # it runs with whole segments only
+    if run.kind.groups.near > 1 or (run.kind.topology is not None and run.kind.topology.segment):
+        return part  # it runs with whole replicas or segments only
     needed: list[int] = []
     for column in part.columns:
         pod = Part(scheduler, run, [column], whole=False)

@@ -30,6 +30,7 @@ from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Topology
+from muster.model.parallelism import check_parallelism
 from muster.model.plan import Decision, Evict, Place, Plan, Reserve
 from muster.model.reasons import Reason, Tier
 from muster.model.snapshot import AdvanceReservation, Running, Snapshot
@@ -556,3 +557,4 @@ def _check_workload(workload: Workload, topology: Topology) -> None:
     if workload.pod_sets and not any(each.required for each in workload.pod_sets):
         raise InputError(f"{where}: may run without any pod", field="pod_sets", hint="a min_count of at least 1")
     check_request(topology, workload.topology, f"{where}.topology")
+    check_parallelism(workload, f"{where}.parallelism")

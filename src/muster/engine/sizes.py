@@ -14,12 +14,13 @@ MOST_SIZES = 1024
 
 
 @lru_cache(maxsize=4096)
-def sizes_of(pod_sets: tuple[PodSet, ...], segment: int) -> tuple[Counts, ...]:
+def sizes_of(pod_sets: tuple[PodSet, ...], segment: int, near: int = 1) -> tuple[Counts, ...]:
     """The counts with which a gang may run, from its minimum to full size; one entry if it is not elastic.
 
     From one to the next one pod is added, to the set of which the least part is there (the first of equals), so that
     no set ever has fewer pods in a larger size. Where that would be more than MOST_SIZES, only so many of them are
-    taken. With segments only sizes of whole segments are taken, and full size.
+    taken. With segments only sizes of whole segments are taken, and full size; with ranks only those in which each set
+    with GPUs has a multiple of ``near`` pods: whole replicas.
     """
     counts = [each.required for each in pod_sets]
     sizes = [tuple(counts)]
@@ -32,6 +33,9 @@ def sizes_of(pod_sets: tuple[PodSet, ...], segment: int) -> tuple[Counts, ...]:
         )
         counts[min(parts)[1]] += 1
         sizes.append(tuple(counts))
+    if near > 1:
+        ranked = [index for index, each in enumerate(pod_sets) if each.shape.gpus]
+        sizes = [size for size in sizes if all(size[index] % near == 0 for index in ranked)]
     if len(sizes) > MOST_SIZES:
         sizes = [sizes[at * (len(sizes) - 1) // (MOST_SIZES - 1)] for at in range(MOST_SIZES)]
     if segment:

@@ -23,13 +23,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from muster.engine.domains import Dealing, Depths, Flags, TopologyIndex, even_shares
+from muster.engine.domains import HOST, Dealing, Depths, Flags, TopologyIndex, even_shares
+from muster.engine.grains import Grains, choices_of, deal, rounded
 from muster.engine.kernels.domains import fill_spans, node_rooms
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation
 from muster.errors import InputError
 from muster.kernels import Ints, direct
 from muster.model.fleet import Topology
+from muster.model.parallelism import RankGroups
 from muster.model.reasons import Reason
 from muster.model.workload import TopologyRequest
 
@@ -71,6 +73,7 @@ class Refused(Struct, frozen=True):
         best_domain: the domain with most room for one unit, the first of equals.
         best_room: pods of a unit that this domain has room for.
         domains: domains of the level.
+        named: what several units are called.
     """
 
     reason: Reason
@@ -83,6 +86,7 @@ class Refused(Struct, frozen=True):
     best_domain: str = ""
     best_room: int = 0
     domains: int = 0
+    named: str = "segments"
 
     def text(self) -> str:
         """One line, such as ``64 pods must stand in one block; of 12, b3 has most room, for 41``."""
@@ -92,7 +96,7 @@ class Refused(Struct, frozen=True):
             return f"{self.unit} pods must stand in one {self.level}; no node has one"
         text = f"{self.unit} pods must stand in one {self.level}; of {self.domains}, {self.best_domain} has most room, "
         text += f"for {self.best_room}"
-        return text if self.units <= 1 else f"{text}; {self.units_fit} of {self.units} segments fit"
+        return text if self.units <= 1 else f"{text}; {self.units_fit} of {self.units} {self.named} fit"
 
 
 def check_request(topology: Topology, request: TopologyRequest | None, field: str = "topology") -> None:
@@ -101,8 +105,8 @@ def check_request(topology: Topology, request: TopologyRequest | None, field: st
         return
     for name in ("required", "preferred", "spread"):
         level: str = getattr(request, name)
-        if level and level not in topology.levels:
-            known = f"known: {', '.join(topology.levels)}" if topology.levels else "the fleet has none"
+        if level and level not in (*topology.levels, HOST):
+            known = f"known: {', '.join(dict.fromkeys((*topology.levels, HOST)))}"
             raise InputError(f"unknown topology level {level!r}", field=f"{field}.{name}", hint=known)
     if request.segment < 0:
         raise InputError(f"is negative ({request.segment})", field=f"{field}.segment", hint="pods a segment, or 0")
@@ -110,7 +114,7 @@ def check_request(topology: Topology, request: TopologyRequest | None, field: st
         hint = f"name the level in {field}.required"
         raise InputError("a segment needs the level in whose domains it stays", field=f"{field}.segment", hint=hint)
     if request.spread and request.required and not request.segment:
-        levels = topology.levels
+        levels = (*topology.levels, HOST)
         if levels.index(request.spread) <= levels.index(request.required):
             what = f"all pods must stand in one {request.required}, so they cannot be spread over {request.spread}s"
             raise InputError(what, field=f"{field}.spread", hint="spread over a narrower level, or give a segment")
@@ -122,6 +126,7 @@ def place_gang(
     pods: Sequence[tuple[int, int]],
     request: TopologyRequest | None,
     field: str = "topology",
+    groups: RankGroups | None = None,
 ) -> GangPlacement | Refused:
     """Place ``(shape, count)`` for each pod set under a request: all, or none with the state as it was.
 
@@ -131,12 +136,13 @@ def place_gang(
         pods: shape ids of the state, and how many pods of each; one entry a pod set.
         request: None places under the policy alone; ranks follow the topology all the same.
         field: path of the request in the input, for errors.
+        groups: which pods of the gang belong together as their ranks do; they are those of the one shape with GPUs.
 
     Raises:
         InputError: an unknown level, or a request that contradicts itself; before anything is looked at.
     """
     check_request(placer.state.fleet.topology, request, field)
-    gang = _Gang(placer, index, pods, request or TopologyRequest())
+    gang = _Gang(placer, index, pods, request or TopologyRequest(), groups or RankGroups())
     with placer.state.trial() as trial:
         refused = gang.place()
         if refused is not None:
@@ -174,15 +180,19 @@ class _Gang:
     """One gang on its way to its places."""
 
     def __init__(
-        self, placer: Placer, index: TopologyIndex, pods: Sequence[tuple[int, int]], request: TopologyRequest
-    ) -> None:
+        self, placer: Placer, index: TopologyIndex, pods: Sequence[tuple[int, int]], request: TopologyRequest,
+        groups: RankGroups,
+    ) -> None:  # fmt: skip
         self.placer, self.index, self.request = placer, index, request
         self.state = placer.state
         self.sets = tuple(pods)
         self.required = index.depth_of(request.required)
         self.preferred = index.depth_of(request.preferred)
         self.spread = index.depth_of(request.spread)
-        self.bottom = len(index.levels) if self.required or self.preferred or self.spread else 0
+        self.groups = groups
+        self.grains: Grains = ()
+        asked = max(self.required, self.preferred, self.spread)
+        self.bottom = max(len(index.levels), asked) if asked else 0
         self.classes = self._classes()
         self.load: Ints = np.zeros(len(index.order), np.int64)
 
@@ -231,12 +241,29 @@ class _Gang:
         refused = self._no_room()
         if refused is not None:
             return refused
-        for depth, group in self._containers():
-            mark = self.state.checkpoint()
-            if all(self._place_class(units, depth, group) for units in self.classes):
-                return None
-            self._undo(mark)
+        bottom = self.bottom
+        for grains in self._choices():
+            self.grains = grains
+            if grains:
+                if any(int(self._rooms(shape)[0][0]) < count for shape, count in self._by_shape().items()):
+                    continue
+                self.bottom = max(bottom, len(self.index.levels), *(grain.depth for grain in grains))
+            else:
+                self.bottom = bottom
+            for depth, group in self._containers():
+                mark = self.state.checkpoint()
+                if all(self._place_class(units, depth, group) for units in self.classes):
+                    return None
+                self._undo(mark)
         return self._refused()
+
+    def _choices(self) -> Iterator[Grains]:
+        """Which runs of pods to keep together: first all that should be, last only what must be."""
+        shapes = self.state.shape_list
+        if self.groups.near == 1 or len({shape for shape, _ in self.sets if shapes[shape].gpus}) != 1:
+            return iter(((),))
+        counts = [count for units in self.classes for _, shape, count in units.parts if shapes[shape].gpus]
+        return choices_of(self.index, self.groups, self.required, counts)
 
     def _undo(self, mark: int) -> None:
         self.state.rollback(mark)
@@ -246,7 +273,14 @@ class _Gang:
 
     def _rooms(self, shape: int) -> Depths:
         """For each depth the pods of the shape that each domain has room for now."""
-        return self.index.sums(self._node_rooms(shape))
+        return self._sums(shape, self._node_rooms(shape))
+
+    def _sums(self, shape: int, on_node: Ints) -> Depths:
+        """Rooms of domains from those of nodes: only for whole runs, where pods of the shape belong together."""
+        return rounded(self.index, self.index.sums(on_node), self._grains_of(shape))
+
+    def _grains_of(self, shape: int) -> Grains:
+        return self.grains if self.state.shape_list[shape].gpus else ()
 
     def _node_rooms(self, shape: int, before: Ints | None = None, depth: int = 0, group: int = 0) -> Ints:
         """The pods of the shape that each node has room for; only nodes of a domain have changed since ``before``."""
@@ -305,14 +339,14 @@ class _Gang:
     def _place_unit(self, units: _Units, depth: int, group: int) -> bool:
         """One unit, all of it in one required domain: the candidates in turn until it fits."""
         on_node = {shape: self._node_rooms(shape) for shape in units.by_shape}
-        rooms = {shape: self.index.sums(on_node[shape]) for shape in on_node}
+        rooms = {shape: self._sums(shape, on_node[shape]) for shape in on_node}
         for at, domain in self._candidates(units, rooms, depth, group):
             mark, before = self.state.checkpoint(), self.load.copy()
             unit: list[tuple[int, Allocation]] = []
             for number, shape, count in units.parts:
                 now = rooms[shape]
                 if unit:
-                    now = self.index.sums(self._node_rooms(shape, on_node[shape], at, domain))
+                    now = self._sums(shape, self._node_rooms(shape, on_node[shape], at, domain))
                 placed = self._place_pods(shape, count, at, domain, now)
                 unit.extend((number, pod) for pod in placed)
                 if len(placed) < count:
@@ -381,7 +415,7 @@ class _Gang:
             return []
         bottom = max(self.bottom, depth)
         dealing = Dealing(rooms, self.index.sums(self.load), bottom, self.preferred, self.spread)
-        parts = dealing.deal(self.index, depth, group, count)
+        parts = deal(self.index, dealing, self._grains_of(shape), depth, group, count)
         starts = self.index.starts[bottom]
         spans = np.array([(starts[part], starts[part + 1], share) for part, share in parts], np.int64).T.copy()
         out = np.zeros((2, count), np.int64)
@@ -398,41 +432,55 @@ class _Gang:
 
     # Telling
 
+    def _by_shape(self) -> dict[int, int]:
+        return _Units(tuple((0, *each) for each in self.sets), 1, []).by_shape
+
     def _no_room(self) -> Refused | None:
         """A refusal if the fleet has not room for all pods of some shape."""
         fitting = 0
-        for shape, count in _Units(tuple((0, *each) for each in self.sets), 1, []).by_shape.items():
+        for shape, count in self._by_shape().items():
             fitting += min(count, int(self._node_rooms(shape).sum()))
         return self._refusal(Reason.CAPACITY, fitting) if fitting < self.pods else None
 
     def _refused(self) -> Refused:
         """There is room for each set: then it is the domain, unless the sets do not fit together anywhere."""
-        if not self.required:
+        if not self.required and not self.grains:
             return self._refusal(Reason.CAPACITY, self.pods)
         if len({shape for shape, _ in self.sets}) > 1:
             with self.state.trial():
-                anywhere = _Gang(self.placer, self.index, self.sets, TopologyRequest())
+                anywhere = _Gang(self.placer, self.index, self.sets, TopologyRequest(), RankGroups())
                 if anywhere.place() is not None:
                     return self._refusal(Reason.CAPACITY, self.pods)
         return self._refusal(Reason.ONE_DOMAIN, self.pods)
 
     def _refusal(self, reason: Reason, room: int) -> Refused:
-        if not self.required:
+        """A refusal with the numbers of the level that is required; else of the one that ranks must not leave."""
+        if not self.required and not self.grains:
             return Refused(reason, self.pods, room)
-        names = np.flatnonzero(self.index.real[self.required])
+        at, level = self.required, self.request.required
         largest = max(self.classes, key=lambda units: units.size)
+        unit, by_shape = largest.size, largest.by_shape
+        units = sum(each.times for each in self.classes)
+        if not at:
+            grain = self.grains[-1]
+            at, level, unit = grain.depth, self.index.level_of(grain.depth), grain.size
+            by_shape = {shape: unit for shape in by_shape if self._grains_of(shape)}
+            units = sum(count for shape, count in self.sets if shape in by_shape) // unit
+            fit = sum(int(self._rooms(shape)[0][0]) for shape in by_shape) // unit
+        else:
+            fit = sum(min(each.times, int(self._capacity(each)[0][0])) for each in self.classes)
+        names = np.flatnonzero(self.index.real[at])
+        most = MOST_PER_NODE if len(by_shape) == 1 else 0
         rooms = [
-            np.minimum(self._rooms(shape)[self.required][names], MOST_PER_NODE if len(largest.parts) == 1 else count)
-            for shape, count in largest.by_shape.items()
+            np.minimum(self.index.sums(self._node_rooms(shape))[at][names], most or count)
+            for shape, count in by_shape.items()
         ]
         total = np.add.reduce(rooms)
         best = int(total.argmax()) if len(total) else -1
-        units = sum(each.times for each in self.classes)
-        fit = sum(min(each.times, int(self._capacity(each)[0][0])) for each in self.classes)
         return Refused(
-            reason, self.pods, room, self.request.required, largest.size, units, min(fit, units),
-            self.index.name_of(self.required, int(names[best])) if best >= 0 else "",
-            int(total[best]) if best >= 0 else 0, len(names),
+            reason, self.pods, room, level, unit, units, min(fit, units),
+            self.index.name_of(at, int(names[best])) if best >= 0 else "",
+            int(total[best]) if best >= 0 else 0, len(names), "segments" if self.required else "groups of ranks",
         )  # fmt: skip
 
     def placement(self) -> GangPlacement:
@@ -455,4 +503,4 @@ class _Gang:
         domains = tuple(
             (index.name_of(depth, group), n) for group, n in zip(groups.tolist(), pods.tolist(), strict=True)
         )
-        return GangPlacement(allocations, index.levels[depth - 1], domains, counts)
+        return GangPlacement(allocations, index.level_of(depth), domains, counts)

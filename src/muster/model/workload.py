@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.model.fleet import WHOLE_GPU_MILLI
+from muster.model.parallelism import Parallelism
 
 
 class Toleration(Struct, frozen=True, order=True):
@@ -134,6 +135,7 @@ class Workload(Struct, frozen=True):
         quality: the source's quality-of-service class, such as ``LS``, ``BE`` or ``spot``.
         flavors: the flavors that it may use, tried in this order; empty is any.
         topology: where its pods must or should stand.
+        parallelism: how a training job is split over its GPUs; None where nobody said.
         checkpointing: None where it saves nothing: if it is stopped, all its work is lost.
         preemptible: False protects it from being stopped for others.
         depends_on: workloads that must have finished first.
@@ -161,6 +163,7 @@ class Workload(Struct, frozen=True):
     start_deadline_s: float | None = None
     not_before_s: float = 0.0
     attempts: int = 0
+    parallelism: Parallelism | None = None
 
     @property
     def pods(self) -> int:

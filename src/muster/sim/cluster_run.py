@@ -23,6 +23,7 @@ from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
+from muster.model.parallelism import check_parallelism
 from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Reserve, Resize
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
@@ -303,6 +304,7 @@ class ClusterRun:
             duration_s=None,
             time_limit_s=None,
             topology=None,
+            parallelism=None,
             depends_on=tuple(depends),
         )
 
@@ -485,5 +487,7 @@ def _check_workloads(snapshot: Snapshot, workloads: Sequence[Workload]) -> None:
         if job.topology is not None and job.topology not in checked:
             checked.add(job.topology)
             check_request(snapshot.fleet.topology, job.topology, f"{where}.topology")
+        if job.parallelism is not None:
+            check_parallelism(job, f"{where}.parallelism")
         if any(not 0 <= each.required <= each.count < 1 << _BITS for each in job.pod_sets):
             raise InputError(f"a pod set of {job.name} has a wrong count", field=f"{where}.pod_sets")
