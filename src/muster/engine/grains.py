@@ -43,7 +43,8 @@ def choices_of(index: TopologyIndex, groups: RankGroups, required: int, counts: 
     What ``required`` asks for as a whole needs no runs.
     """
     at = nvlink_depth(index)
-    must = (Grain(at, groups.together),) if groups.together > 1 and required < at else ()
+    torn = any(count % groups.together for count in counts)  # a single pod that is replaced
+    must = (Grain(at, groups.together),) if groups.together > 1 and required < at and not torn else ()
     if groups.near > groups.together and all(count % groups.near == 0 for count in counts):
         for depth in range(max(len(index.levels), at), required, -1):
             yield (Grain(depth, groups.near), *(must if depth < at else ()))
