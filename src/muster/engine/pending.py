@@ -6,8 +6,8 @@ next. So a cycle sees heads: at most one a claim and kind, however long the queu
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
 
 from muster.engine.cluster import GangKind
 from muster.model.reasons import Reason
@@ -37,13 +37,13 @@ class Gang:
 
 
 class Pending:
-    """All gangs that wait: by kind and claim, and each claim's in order."""
+    """All gangs that wait: by kind and claim, by claim and kind, and by claim and the least GPU that they run with."""
 
     def __init__(self) -> None:
         self.gangs: dict[str, Gang] = {}
         self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {}
-        self._in_order: dict[Claim, list[Gang]] = {}
-        self._falls: dict[Claim, list[tuple[int, int]]] = {}
+        self._of_claim: dict[Claim, dict[GangKind, list[Gang]]] = {}
+        self._by_size: dict[Claim, dict[int, list[Gang]]] = {}
 
     def __len__(self) -> int:
         return len(self.gangs)
@@ -54,54 +54,55 @@ class Pending:
     @property
     def claims(self) -> Iterable[Claim]:
         """The claims of which something waits."""
-        return self._in_order
+        return self._of_claim
 
-    def in_order(self, claim: Claim) -> Sequence[Gang]:
-        """The gangs of a claim, first to last; not to be changed."""
-        return self._in_order.get(claim, ())
+    def of_claim(self, claim: Claim) -> Mapping[GangKind, list[Gang]]:
+        """The gangs of a claim by kind, each kind's first to last; not to be changed."""
+        return self._of_claim.get(claim, {})
 
-    def next_within(self, claim: Claim, start: int, milli: int) -> int:
-        """The index, from ``start`` on, of the first gang of a claim that may run with ``milli``; -1: none.
+    def least(self, claim: Claim) -> int:
+        """The least GPU (milli) with which a gang of the claim may run."""
+        return min(self._by_size[claim])
 
-        Ideally a walk along the claim. From the head on, the points where the least that was asked for so far falls
-        are kept: they are few, and stay right until the claim changes.
+    def next_within(self, claim: Claim, after: Gang | None, milli: int) -> Gang | None:
+        """The first gang of a claim behind ``after`` (None: of all) that may run with ``milli``.
+
+        Ideally a walk along the claim; kept by size, it costs as many looks as there are sizes, however many wait.
         """
-        gangs = self._in_order.get(claim, ())
-        if start == 0:
-            falls = self._falls.get(claim)
-            if falls is None:
-                falls = self._falls[claim] = []
-                for index, gang in enumerate(gangs):
-                    least = gang.kind.least.milli
-                    if not falls or least < falls[-1][0]:
-                        falls.append((least, index))
-            return next((index for least, index in falls if least <= milli), -1)
-        for index in range(start, len(gangs)):
-            if gangs[index].kind.least.milli <= milli:
-                return index
-        return -1
+        best: Gang | None = None
+        for size, gangs in self._by_size.get(claim, {}).items():
+            if size > milli:
+                continue
+            at = 0 if after is None else bisect_right(gangs, after)
+            if at < len(gangs) and (best is None or gangs[at] < best):
+                best = gangs[at]
+        return best
 
     def add(self, gang: Gang) -> None:
         """Enter a gang into its claim."""
-        claim = gang.claim
-        self._falls.pop(claim, None)
-        insort(self.kinds.setdefault(gang.kind, {}).setdefault(claim, []), gang)
-        insort(self._in_order.setdefault(claim, []), gang)
+        kind, claim = gang.kind, gang.claim
+        claims = self.kinds.setdefault(kind, {})
+        if claim not in claims:
+            claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
+        insort(claims[claim], gang)
+        insort(self._by_size.setdefault(claim, {}).setdefault(kind.least.milli, []), gang)
         self.gangs[gang.workload.name] = gang
 
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""
-        claim = gang.claim
-        self._falls.pop(claim, None)
-        claims = self.kinds[gang.kind]
+        kind, claim = gang.kind, gang.claim
+        claims, kinds, sizes = self.kinds[kind], self._of_claim[claim], self._by_size[claim]
         _take_out(claims[claim], gang)
+        size = kind.least.milli
+        _take_out(sizes[size], gang)
+        if not sizes[size]:
+            del sizes[size]
         if not claims[claim]:
-            del claims[claim]
+            del claims[claim], kinds[kind]
             if not claims:
-                del self.kinds[gang.kind]
-        _take_out(self._in_order[claim], gang)
-        if not self._in_order[claim]:
-            del self._in_order[claim]
+                del self.kinds[kind]
+            if not kinds:
+                del self._of_claim[claim], self._by_size[claim]
         del self.gangs[gang.workload.name]
 
 

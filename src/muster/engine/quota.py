@@ -122,6 +122,7 @@ class QuotaTree:
         self._potential = [table.potential for table in tables]
         self._used = [[0] * len(queues) for _ in tables]
         self._own = [[0] * len(queues) for _ in tables]
+        self._forget()
 
     def copy(self) -> QuotaTree:
         """An independent copy of what is used; the quotas are shared. O(queues x flavors)."""
@@ -129,7 +130,15 @@ class QuotaTree:
         twin.__dict__.update(self.__dict__)
         twin._used = [list(used) for used in self._used]
         twin._own = [list(own) for own in self._own]
+        twin._forget()
         return twin
+
+    def _forget(self) -> None:
+        """What is kept of each queue: its room, what is left of its own, and at which version that was so."""
+        self._version = 0
+        self._rooms = [[0] * len(self.queues) for _ in self.flavors]
+        self._left = [[0] * len(self.queues) for _ in self.flavors]
+        self._known = [[-1] * len(self.queues) for _ in self.flavors]
 
     def fits(self, queue: str, flavor: str, milli: int) -> Reason | None:
         """None if ``queue`` may use ``milli`` more of ``flavor`` now, else the first of the reasons that hold.
@@ -254,9 +263,10 @@ class QuotaTree:
         node, column = self._index.get(queue), self._flavor.get(flavor)
         if node is None or column is None:
             return 0
-        used, subtree = self._used[column], self._subtree[column]
-        path = self._path(node)
-        return max(subtree[at] - used[at] for at in (path[:-1] or path))
+        if self._parent[node] < 0:
+            return self._subtree[column][node] - self._used[column][node]
+        self._learn(node, column)
+        return self._left[column][node]
 
     def who_holds(self, queue: str, flavor: str) -> Holdings:
         """The numbers behind `fits`, for an explanation; raises `StateError` for an unknown queue."""
@@ -284,16 +294,27 @@ class QuotaTree:
 
     def _room(self, node: int, column: int) -> int:
         """The minimum in the module's docstring, from the queue up to its root."""
-        used, local, ceiling, parent = self._used[column], self._local[column], self._ceiling[column], self._parent
-        absorbed, room = 0, UNLIMITED
-        while node >= 0:
-            taken = used[node]
-            if absorbed + ceiling[node] - taken < room:
-                room = absorbed + ceiling[node] - taken
-            if local[node] > taken:
-                absorbed += local[node] - taken
-            node = parent[node]
-        return room
+        self._learn(node, column)
+        return self._rooms[column][node]
+
+    def _learn(self, node: int, column: int) -> None:
+        """Bring what is kept of a queue up to date; of the queues above it only those that are not."""
+        known, version = self._known[column], self._version
+        if known[node] == version:
+            return
+        rooms, left, used = self._rooms[column], self._left[column], self._used[column]
+        above = -1
+        for at in reversed(self._paths[node]):
+            if known[at] != version:
+                taken, kept = used[at], self._local[column][at]
+                room, own = self._ceiling[column][at] - taken, self._subtree[column][at] - taken
+                if above < 0:
+                    own = -UNLIMITED  # the root's is everybody's
+                else:
+                    room = min(room, rooms[above] + (kept - taken if kept > taken else 0))
+                    own = max(own, left[above])
+                rooms[at], left[at], known[at] = room, own, version
+            above = at
 
     def _tightest(self, node: int, flavor: str) -> tuple[int, int]:
         """`_room`, and the queue whose limit it is (the lowest of equals)."""
@@ -317,6 +338,7 @@ class QuotaTree:
         if milli < 0 or own[node] + delta < 0:
             raise StateError(f"{own[node]} milli are charged to queue {queue!r} for {flavor!r}, not {milli}")
         own[node] += delta
+        self._version += 1
         used, local, parent = self._used[column], self._local[column], self._parent
         while node >= 0 and delta:
             before = used[node]

@@ -211,36 +211,31 @@ class Scheduler:
         A claim's turn changes as its work starts: it is compared anew whenever the claim comes to the top. What asks
         for more than its queue could get, by quota or by reclaim, is passed over without a look.
         """
-        heap: list[tuple[Turn, Claim, int]] = []
+        heap: list[tuple[Turn, Claim, Gang]] = []
 
-        def push(claim: Claim, start: int) -> None:
-            gangs = self.pending.in_order(claim)
-            most = self._within_reach(gangs[start]) if start < len(gangs) else 0
-            index = self.pending.next_within(claim, start, most)
-            if index >= 0:
-                heapq.heappush(heap, (self._turn(self.pending.in_order(claim)[index]), claim, index))
+        def push(claim: Claim, after: Gang | None) -> None:
+            gang = self.pending.next_within(claim, after, UNLIMITED)
+            if gang is not None and gang.kind.least.milli > (reach := self._within_reach(gang)):
+                gang = self.pending.next_within(claim, gang, reach)
+            if gang is not None:
+                heapq.heappush(heap, (self._turn(gang), claim, gang))
 
         for claim in list(self.pending.claims):
-            push(claim, 0)
+            push(claim, None)
         refused: set[tuple[Claim, GangKind]] = set()
         while heap:
-            turn, claim, index = heapq.heappop(heap)
-            gang = self.pending.in_order(claim)[index]
-            if gang.kind.least.milli > self._within_reach(gang):
-                push(claim, index + 1)
-                continue
-            if turn != self._turn(gang):
-                heapq.heappush(heap, (self._turn(gang), claim, index))
-                continue
-            if (claim, gang.kind) not in refused:
-                yield gang
-            if gang.workload.name not in self.pending.gangs:
-                push(claim, index)
-                continue
-            # those that only wait for room are looked at one by one: each may have a reserved start of its own
-            if gang.reason is not None and gang.reason.tier < Tier.WAITING_FOR_CAPACITY:
-                refused.add((claim, gang.kind))
-            push(claim, index + 1)
+            turn, claim, gang = heapq.heappop(heap)
+            if gang.kind.least.milli <= self._within_reach(gang):
+                if turn != (now := self._turn(gang)):
+                    heapq.heappush(heap, (now, claim, gang))
+                    continue
+                if (claim, gang.kind) not in refused:
+                    yield gang
+                # those that only wait for room are looked at one by one: each may have a reserved start of its own
+                waits = gang.reason if gang.workload.name in self.pending.gangs else None
+                if waits is not None and waits.tier < Tier.WAITING_FOR_CAPACITY:
+                    refused.add((claim, gang.kind))
+            push(claim, gang)
 
     def _turn(self, gang: Gang) -> Turn:
         """Who goes first: priority, then what its queue need not borrow for, then rank, then submission and name."""
@@ -268,6 +263,10 @@ class Scheduler:
             room = max(room, own, self.quota.available(queue, flavor))
         self._rooms[queue] = (self._quota_version, room)
         return room
+
+    def _own(self, queue: str) -> int:
+        """The most GPU (milli) that is left of the queue's own, or its department's, on one flavor."""
+        return max(self.quota.own_left(queue, flavor) for flavor in self.cluster.flavors)
 
     def flavors_of(self, kind: GangKind) -> Iterable[str]:
         """The flavors that a kind may use, in the order in which they are tried."""
@@ -447,29 +446,42 @@ class Scheduler:
         return reason is Reason.QUOTA and any(self._has_quota(gang, flavor) for flavor in self.flavors_of(gang.kind))
 
     def _backfill(self, now_s: float, decisions: list[Decision]) -> None:
-        """Start what may run past the slots: of the kinds that could fit, the first gang of each claim, in order."""
-        heads: list[tuple[Turn, Claim, GangKind]] = []
+        """Start what may run past the slots: of the kinds that could fit, the first gang of each claim, in order.
 
-        def push(claim: Claim, kind: GangKind) -> None:
-            gangs = self.pending.kinds.get(kind, {}).get(claim)
-            if gangs:
-                heapq.heappush(heads, (self._turn(gangs[0]), claim, kind))
+        Ideally the first gangs of all claims and kinds are sorted. Here each claim stands with the best turn that a
+        gang of it could have; only when it comes to the top is it seen which gang that is.
+        """
+        alive = {kind: None for kind in list(self.pending.kinds) if self._could_fit(kind.least)}
+        heads: list[tuple[Turn, Claim, GangKind | None]] = []
+        passed: set[tuple[Claim, GangKind]] = set()
 
-        for kind, claims in list(self.pending.kinds.items()):
-            if self._could_fit(kind.least):
-                for claim in claims:
-                    if kind.least.milli <= self._room(claim[0]):
-                        push(claim, kind)
-        while heads:
+        def push(claim: Claim) -> None:
+            """Enter the claim with its best gang of those that could start."""
+            room, best = self._room(claim[0]), None
+            for kind, gangs in self.pending.of_claim(claim).items():
+                if kind in alive and kind.least.milli <= room and (claim, kind) not in passed:
+                    turn = self._turn(gangs[0])
+                    if best is None or turn < best[0]:
+                        best = turn, claim, kind
+            if best is not None:
+                heapq.heappush(heads, best)
+
+        for claim in list(self.pending.claims) if alive else ():
+            first = self.pending.next_within(claim, None, self._room(claim[0]))
+            if first is not None:
+                priority, _, rank, order = self._turn(first)
+                borrows = bool(self.queues) and self.pending.least(claim) > self._own(claim[0])
+                heapq.heappush(heads, ((priority, borrows, rank, order), claim, None))
+        while heads and alive:
             turn, claim, kind = heapq.heappop(heads)
-            gangs = self.pending.kinds.get(kind, {}).get(claim)
-            if not gangs or self._refused_now(kind.least) or kind.least.milli > self._room(claim[0]):
-                continue
-            if turn != self._turn(gangs[0]):
-                push(claim, kind)
-                continue
-            if self._start_first(gangs, now_s, decisions):
-                push(claim, kind)
+            if kind is not None and kind in alive and kind.least.milli <= self._room(claim[0]):
+                gangs = self.pending.kinds[kind][claim]
+                if turn == self._turn(gangs[0]):
+                    if not self._start_first(gangs, now_s, decisions):
+                        passed.add((claim, kind))
+                    if self._refused_now(kind.least):
+                        del alive[kind]
+            push(claim)
 
     def _start_first(self, gangs: Sequence[Gang], now_s: float, decisions: list[Decision]) -> bool:
         """Start the first gang of a claim and kind that may run past the slots; only their time limits differ."""
