@@ -14,9 +14,10 @@ from muster.engine.config import Config
 from muster.engine.decide import decide
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
+from muster.engine.timeline import add_rows
 from muster.errors import InputError, StateError
 from muster.model.fleet import Device, Fleet, Node, Topology
-from muster.model.plan import Evict, Place, Plan, Reserve, Wait
+from muster.model.plan import Evict, Migrate, Place, Plan, Reserve, Resize, Wait
 from muster.model.queue import Queue, Quota
 from muster.model.reasons import Reason
 from muster.model.snapshot import AdvanceReservation, Snapshot
@@ -72,7 +73,16 @@ def check(scheduler: Scheduler) -> None:
         Allocation(node, shape, devices) for run in scheduler.running for node, shape, devices in run.rows.T.tolist()
     )
     for run in scheduler.running:
-        assert run.rows.shape[1] == run.kind.count, "a gang runs whole or not at all"
+        assert run.rows.shape[1] + len(run.missing) == run.kind.count, "a gang runs whole or not at all"
+        assert all(map(int.__ge__, run.counts, (each.required for each in run.workload.pod_sets))), (
+            "never below its least"
+        )
+    for slot in scheduler.slots.values():
+        coming = slot.coming * 0
+        row_of: dict[int, int] = {node: row for row, node in enumerate(slot.nodes.tolist())}
+        for name in slot.waits_for:
+            add_rows(coming, row_of, scheduler.running[name].rows, scheduler.cluster, 1)
+        assert (coming == slot.coming).all(), "what will come is the sum of what it waits for"
     for queue in scheduler.queues:
         for flavor in scheduler.cluster.flavors:
             used = scheduler.quota.used(queue, flavor)
@@ -93,6 +103,7 @@ def ancestors(scheduler: Scheduler, queue: str) -> list[str]:
     return path
 
 
+RACK = TopologyRequest(required="rack")
 BUSY = gang("busy", 6)
 HEAD = gang("head", 8, submitted_s=1)
 
@@ -332,3 +343,59 @@ def test_a_reserved_start_never_slips_while_work_ends_by_its_limit(seed: int, re
             promised[name] = slot.start_s
         check(scheduler)
     assert not len(scheduler.pending)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), with_queues=st.booleans())
+def test_elastic_gangs_and_failing_nodes_over_random_histories(seed: int, with_queues: bool) -> None:
+    rng = random.Random(seed)
+    nodes = fleet(6, rack=3).nodes
+    spares = tuple(msgspec.structs.replace(node, spare=node.name == "n02") for node in nodes)
+    config = Config(grow_every_s=0.0 if seed % 2 else 300.0, reservations=rng.choice((1, 4)), quarantine_failures=2)
+    queues = two_queues(24) if with_queues else ()
+    scheduler = Scheduler(Snapshot(Fleet(spares, Topology(("rack",))), queues), config)
+    now_s = 0.0
+    for number in range(50):
+        now_s += rng.choice((0.0, 60.0, 900.0))
+        for _ in range(rng.randrange(2)):
+            pods = rng.choice((1, 2, 3, 4))
+            work = gang(
+                f"j{number}", pods, rng.choice((2, 4, 8)), now_s, rng.choice((900.0, 3600.0, None)),
+                queue=rng.choice("ab") if with_queues else "", priority=rng.choice((0, 0, 1)),
+                topology=rng.choice((None, RACK, TopologyRequest(required="rack", segment=2))),
+                checkpointing=rng.choice((None, Checkpointing(300.0, 60.0))),
+            )  # fmt: skip
+            sets = (msgspec.structs.replace(work.pod_sets[0], min_count=rng.randint(1, pods)),)
+            scheduler.submit(msgspec.structs.replace(work, pod_sets=sets))
+        names = sorted(run.workload.name for run in scheduler.running)
+        node = rng.choice(scheduler.cluster.fleet.nodes)
+        match rng.randrange(6):
+            case 0 if names:
+                scheduler.finish(rng.choice(names), now_s)
+            case 1 if names:
+                scheduler.fail(rng.choice(names), now_s, node.name)
+            case 2:
+                scheduler.set_node(msgspec.structs.replace(node, schedulable=False), now_s, lost=rng.random() < 0.7)
+            case 3:
+                sick = tuple(
+                    msgspec.structs.replace(each, healthy=each.healthy and rng.random() < 0.8) for each in node.devices
+                )
+                scheduler.set_node(msgspec.structs.replace(node, devices=sick), now_s)
+            case 4:
+                scheduler.set_node(nodes[0] if rng.random() < 0.5 else spares[int(node.name[1:])], now_s)
+            case _:
+                pass
+        again = Scheduler(scheduler.snapshot(now_s), config)
+        assert again.snapshot(now_s) == scheduler.snapshot(now_s), "a snapshot holds all"
+        plan = scheduler.cycle(now_s)
+        check(scheduler)
+        for each in plan.decisions:
+            if isinstance(each, Place | Migrate | Resize) and each.workload in scheduler.running:
+                run = scheduler.running[each.workload]
+                for pod in each.pods if scheduler.cluster.places(run.rows) == each.pods else ():
+                    stands = scheduler.cluster.fleet.nodes[scheduler.cluster.position[pod.node]]
+                    assert stands.schedulable or not isinstance(each, Place), "nothing starts on a node that is down"
+                    assert all(stands.devices[index].healthy for index in pod.devices)
+                    assert not (stands.spare and isinstance(each, Place)), "spares are for replacements"
+        plans = [told(scheduler.cycle(now_s)) for _ in range(5)]
+        assert plans[-1] == [], "with nothing new the plan becomes empty"

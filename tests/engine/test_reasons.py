@@ -5,7 +5,7 @@ from muster.model.reasons import WORKLOAD_BIT, Reason
 
 
 def test_kernel_bits_are_the_masks_of_reasons() -> None:
-    static = {"UNSCHEDULABLE", "SELECTOR", "TAINT", "GPU_MODEL"}
+    static = {"UNSCHEDULABLE", "SELECTOR", "TAINT", "GPU_MODEL", "SPARE"}
     for reason in Reason:
         if reason.name not in static and reason.bit < WORKLOAD_BIT:
             assert getattr(nodes, reason.name) == reason.mask

@@ -1,6 +1,7 @@
 """Scenarios in a text form that reads like the specification: a fleet, then rounds of events and what they change.
 
     fleet 8 x 8 H100, racks of 4          nodes x GPUs and model; nodes are n00, n01, ..., racks r0, r1, ...
+    spare n07                             only replacements of lost pods may use it
     queue org                             a root; then queue NAME in PARENT: nominal=32 borrow=16 lend=8 weight=2
     warns TEXT                            what the check of quotas against the fleet says
 
@@ -13,12 +14,13 @@
     at 1h: nothing
     expect nothing                        the last round: nothing may change any more
 
-Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``), ``finish``, ``fail``, ``cancel``, ``checkpoint
-NAME``, ``nothing``, and ``restart`` (a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and
-s3. What is expected is the difference: ``+a`` started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a
-gang with a reserved start, ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``a@60`` has a reserved start, ``a:QUOTA``
-waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold their places
-and the gang has not begun.
+Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``), ``finish``, ``end`` (stopped for good), ``fail``
+(``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``lose NODE`` (with all that runs on it),
+``cordon NODE``, ``back NODE``, ``nothing``, and ``restart`` (a new scheduler from the snapshot of the old one).
+``s1..3`` stands for s1, s2 and s3. What is expected is the difference: ``+a`` started (an elastic gang with 4 pods:
+``+a=4``), ``+a*`` started past a gang with a reserved start, ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``>a`` has
+other places, ``!n03`` is in quarantine, ``a@60`` has a reserved start, ``a:QUOTA`` waits and did not for this reason
+before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold their places and the gang has not begun.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.errors import MusterError
 from muster.model.fleet import Device, Fleet, Node, Topology
-from muster.model.plan import Evict, Place, Plan, Reserve, Resize
+from muster.model.plan import Evict, Migrate, Place, Plan, Quarantine, Reserve, Resize
 from muster.model.queue import Queue, Quota
 from muster.model.reasons import Reason
 from muster.model.snapshot import Snapshot
@@ -213,6 +215,11 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
     current = section.rounds[-1] if section and section.rounds else None
     if section is None and word == "queue":
         scenario.queues.append(read_queue(rest, scenario.fleet))
+    elif section is None and word == "spare":
+        nodes = (
+            msgspec.structs.replace(node, spare=node.spare or node.name in rest.split()) for node in scenario.fleet
+        )
+        scenario.fleet = msgspec.structs.replace(scenario.fleet, nodes=tuple(nodes))
     elif section is None and word == "warns":
         scenario.warnings.append((line, rest))
     elif word == "preset":
@@ -240,12 +247,15 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
         raise ValueError(f"{word!r} is not understood here")
 
 
-_COUNTS = {"submit": 3, "finish": 2, "fail": 2, "cancel": 2, "checkpoint": 2, "restart": 1, "nothing": 1}
+_COUNTS = {
+    "submit": 3, "finish": 2, "end": 2, "fail": 2, "cancel": 2, "checkpoint": 2, "lose": 2, "cordon": 2, "back": 2,
+    "restart": 1, "nothing": 1,
+}  # fmt: skip
 
 
 def _checked_event(words: list[str]) -> list[str]:
     count = _COUNTS.get(words[0] if words else "")
-    if count is None or len(words) < count or (len(words) > count and words[0] != "submit"):
+    if count is None or len(words) < count or (len(words) > count and words[0] not in ("submit", "fail")):
         raise ValueError(f"{' '.join(words)!r} is no event; events are {', '.join(_COUNTS)}")
     if words[0] == "submit":
         pairs(words[3:], _SUBMIT)
@@ -255,7 +265,7 @@ def _checked_event(words: list[str]) -> list[str]:
 
 
 def _expanded(word: str) -> list[str]:
-    match = re.fullmatch(r"([+~-]?)([^@:=*\s]+)((?:=\d+)?\*?|@\d+(?:\.\d+)?[smhd]?|:[A-Z_]+|=\d+/\d+)", word)
+    match = re.fullmatch(r"([+~>!-]?)([^@:=*\s]+)((?:=\d+)?\*?|@\d+(?:\.\d+)?[smhd]?|:[A-Z_]+|=\d+/\d+)", word)
     if (
         match is None
         or bool(match[1]) is (match[3].startswith(("@", ":")) or "/" in match[3])
@@ -358,8 +368,14 @@ class Whole:
         elif words[0] != "nothing":
             for name in series(words[1]):
                 match words[0]:
-                    case "finish" | "fail":
+                    case "finish" | "end":
                         self.scheduler.finish(name, now_s, well=words[0] == "finish")
+                    case "fail":
+                        self.scheduler.fail(name, now_s, *words[2:])
+                    case "lose" | "cordon" | "back":
+                        node = self.scheduler.cluster.fleet.nodes[self.scheduler.cluster.position[name]]
+                        node = msgspec.structs.replace(node, schedulable=words[0] == "back")
+                        self.scheduler.set_node(node, now_s, lost=words[0] == "lose")
                     case "cancel":
                         self.scheduler.cancel(name)
                     case _:
@@ -413,6 +429,10 @@ def told(plan: Plan) -> list[str]:
             case Place():
                 size = f"={sum(each.counts)}" if each.counts else ""
                 words.append(f"+{each.workload}{size}" + ("*" if each.backfilled else ""))
+            case Migrate():
+                words.append(f">{each.workload}")
+            case Quarantine():
+                words.append(f"!{each.node}")
             case Resize():
                 words.append(f"~{each.workload}={sum(each.counts)}")
             case Evict():
@@ -432,7 +452,9 @@ def check(scheduler: Scheduler) -> None:
     scheduler.cluster.state.validate(allocations)
     for run in scheduler.running:
         least = sum(each.required for each in run.workload.pod_sets)
-        assert least <= run.rows.shape[1] == run.kind.count <= run.workload.pods, f"{run.workload.name} runs in part"
+        there = run.rows.shape[1] + len(run.missing)
+        assert least <= there == run.kind.count <= run.workload.pods, f"{run.workload.name} runs in part"
+        assert not run.missing or run.workload.name in scheduler.broken, f"{run.workload.name} lost pods unnoticed"
         assert run.workload.name not in scheduler.pending.gangs, f"{run.workload.name} runs and waits"
     for queue in scheduler.queues:
         for flavor in scheduler.cluster.flavors:

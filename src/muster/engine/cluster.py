@@ -19,8 +19,8 @@ from muster.engine.topology import Refused
 from muster.engine.topology import place_gang as place_in_topology
 from muster.errors import InputError
 from muster.kernels import Ints, direct
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
-from muster.model.parallelism import RankGroups, rank_groups
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
+from muster.model.parallelism import NO_GROUPS, RankGroups, rank_groups
 from muster.model.plan import PodPlacement
 from muster.model.reasons import Reason, Verdict
 from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
@@ -91,9 +91,14 @@ class Cluster:
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""
-        return self._kind((workload.pod_sets, workload.topology, workload.flavors, rank_groups(workload)))
+        return self.kind(workload.pod_sets, workload.topology, workload.flavors, rank_groups(workload))
 
-    def _kind(self, key: _Key) -> GangKind:
+    def kind(
+        self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...],
+        groups: RankGroups = NO_GROUPS,
+    ) -> GangKind:  # fmt: skip
+        """The kind of these pod sets."""
+        key = (pod_sets, topology, flavors, groups)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = GangKind(*key)
@@ -104,7 +109,19 @@ class Cluster:
     def sized(self, kind: GangKind, counts: Sequence[int]) -> GangKind:
         """The kind of an elastic gang that runs with ``counts`` pods of each pod set as it asked for them."""
         sets = tuple(replace(each, count=count, min_count=None) for each, count in zip(kind.asked, counts, strict=True))
-        return self._kind((sets, kind.topology, kind.flavors, kind.groups))
+        return self.kind(sets, kind.topology, kind.flavors, kind.groups)
+
+    def set_node(self, node: Node) -> None:
+        """A node is not as it was; what runs on it is still there, and what was refused may fit now."""
+        position = self.position[node.name]
+        shown = _with_flavor(node) if self.flavored else node
+        self.state.set_node(position, shown)
+        self.fleet = replace(self.fleet, nodes=(*self.fleet.nodes[:position], node, *self.fleet.nodes[position + 1 :]))
+        if self.flavored and node.flavor not in self.flavors:
+            self.flavors = (*self.flavors, node.flavor)
+        self._released.append(position)
+        for kind in self._kinds.values():
+            kind.never.clear()
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
         """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""
@@ -254,8 +271,8 @@ def whole_nodes(cluster: Cluster, rows: Sequence[int]) -> Hold:
 
 def _with_flavors(fleet: Fleet) -> Fleet:
     """The fleet with its nodes' flavors as labels."""
-    nodes = tuple(
-        replace(node, labels=tuple(sorted({**dict(node.labels), FLAVOR_LABEL: node.flavor}.items())))
-        for node in fleet.nodes
-    )
-    return replace(fleet, nodes=nodes)
+    return replace(fleet, nodes=tuple(_with_flavor(node) for node in fleet.nodes))
+
+
+def _with_flavor(node: Node) -> Node:
+    return replace(node, labels=tuple(sorted({**dict(node.labels), FLAVOR_LABEL: node.flavor}.items())))

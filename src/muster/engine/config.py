@@ -26,6 +26,12 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         reclaim: stop borrowers when a queue asks for its own nominal quota.
         preempt_lower_priority: stop work of lower priority in the same queue.
         min_runtime_s: work is not stopped for others before it has run so long; a queue may ask for more.
+        retries: work that fails by itself is tried so often again, then given up.
+        backoff_s: after its first failure it waits so long, after each further one twice as long.
+        most_backoff_s: but not longer than this.
+        quarantine_failures: a node on which so many different workloads failed within ``quarantine_window_s`` gets no
+            more work; 0: never.
+        quarantine_window_s: how long a failure on a node counts; so long, work avoids the nodes on which it failed.
         grow_every_s: an elastic gang is given more pods at most so often; each change costs it a restart.
     """
 
@@ -41,4 +47,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     reclaim: bool = True
     preempt_lower_priority: bool = True
     min_runtime_s: NotNegative = 0.0
+    retries: Annotated[int, Meta(ge=0)] = 6
+    backoff_s: NotNegative = 60.0
+    most_backoff_s: NotNegative = 3600.0
+    quarantine_failures: Annotated[int, Meta(ge=0)] = 3
+    quarantine_window_s: NotNegative = 3600.0
     grow_every_s: NotNegative = 600.0

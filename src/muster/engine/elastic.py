@@ -38,10 +38,8 @@ def shrink(
     scheduler: Scheduler, run: RunningGang, columns: Sequence[int], now_s: float, why: str, for_workload: str
 ) -> Resize:
     """Take pods from a running gang; it goes on with the others."""
-    cluster, least = scheduler.cluster, run.counts
-    sets = np.repeat(np.arange(len(least)), least)
-    gone = np.bincount(sets[list(columns)], minlength=len(least)).tolist()
-    counts = tuple(count - less for count, less in zip(least, gone, strict=True))
+    cluster = scheduler.cluster
+    counts = tuple(map(int.__sub__, run.counts, run.per_set(columns)))
     cluster.release(run.rows[:, list(columns)])
     rows = np.delete(run.rows, list(columns), axis=1)
     scheduler.rebook(run, cluster.sized(run.kind, counts), rows, now_s)
@@ -112,11 +110,11 @@ def _more(scheduler: Scheduler, run: RunningGang, now_s: float) -> Resize | None
         return None
     placed = scheduler.place_beside(added(size), flavor, holds)
     assert not isinstance(placed, Reason), "it did fit"
-    scheduler.rebook(run, cluster.sized(full, size), joined(run.rows, run.counts, placed, size), now_s)
+    scheduler.rebook(run, cluster.sized(full, size), _joined(run.rows, run.counts, placed, size), now_s)
     return resized(scheduler, run, now_s, "room")
 
 
-def joined(rows: Ints, counts: Counts, more: Ints, total: Counts) -> Ints:
+def _joined(rows: Ints, counts: Counts, more: Ints, total: Counts) -> Ints:
     """The pods of a gang with ``more`` of them: behind the others of their pod sets."""
     ends, more_ends = np.cumsum(counts), np.cumsum(np.subtract(total, counts))
     parts = zip(np.split(rows, ends[:-1], axis=1), np.split(more, more_ends[:-1], axis=1), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,9 +21,9 @@ LEAST_OVERRUN_S = 60.0
 class RunningGang:
     """A workload that runs: ``rows`` are node, shape and device mask, a column a pod, set by set.
 
-    ``kind`` is of its present size; an elastic gang may be smaller than what it asked for. ``missing`` are the pods of
-    each set that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
-    column; empty: none. ``resized_s`` is when its size changed last, its start at first.
+    ``kind`` is of its present size; an elastic gang may be smaller than what it asked for. ``missing`` are the ranks
+    of pods that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
+    column; the others keep their ranks. ``resized_s`` is when its size changed last, its start at first.
     """
 
     __slots__ = (
@@ -32,7 +32,7 @@ class RunningGang:
 
     def __init__(
         self, workload: Workload, kind: GangKind, flavor: str, rows: Ints, started_s: float,
-        checkpointed_s: float | None = None, missing: Counts = (),
+        checkpointed_s: float | None = None, missing: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self.workload = workload
         self.missing = missing
@@ -53,7 +53,12 @@ class RunningGang:
     @property
     def present(self) -> Counts:
         """Pods of each pod set that are there."""
-        return tuple(map(int.__sub__, self.counts, self.missing)) if self.missing else self.counts
+        return tuple(map(int.__sub__, self.counts, self.per_set(self.missing)))
+
+    def per_set(self, ranks: Sequence[int]) -> Counts:
+        """How many pods of each pod set some ranks are."""
+        sets = np.repeat(np.arange(len(self.counts)), self.counts)
+        return tuple(np.bincount(sets[list(ranks)], minlength=len(self.counts)).tolist())
 
     def stand_on(self, rows: Ints) -> None:
         """Its pods have other places now."""

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
+from msgspec.structs import replace
 
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
 from muster.engine.elastic import grow, shrink
+from muster.engine.failures import FailureLog, lose_pods, repair
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
@@ -29,11 +31,11 @@ from muster.engine.timeline import Slot, earliest_slot
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
-from muster.model.fleet import WHOLE_GPU_MILLI, Topology
+from muster.model.fleet import Node, Topology
 from muster.model.parallelism import check_parallelism
-from muster.model.plan import Decision, Evict, Place, Plan, Reserve
+from muster.model.plan import Decision, Evict, Place, Plan, Quarantine, Reserve
 from muster.model.reasons import Reason, Tier
-from muster.model.snapshot import AdvanceReservation, Running, Snapshot
+from muster.model.snapshot import AdvanceReservation, NodeFailure, Running, Snapshot
 from muster.model.workload import Workload
 from muster.policy.ordering.protocol import Rank
 
@@ -58,16 +60,16 @@ class Scheduler:
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.quota = QuotaTree(snapshot.queues)
         self.cluster = Cluster(snapshot.fleet, config.placement, flavored=any(q.quotas for q in snapshot.queues))
-        capacity: dict[str, int] = {}
-        for node in snapshot.fleet.nodes:
-            flavor = node.flavor if self.cluster.flavored else ""
-            capacity[flavor] = capacity.get(flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
-        self.shares = Shares(snapshot.queues, capacity, config, snapshot.taken_s)
+        self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
         self.pending = Pending()
         self.running = RunningSet(config)
         self.finished = set(snapshot.finished)
         self.reservations = snapshot.reservations
         self.slots: dict[str, Slot] = {}
+        self.failures = FailureLog(config.quarantine_window_s, snapshot.failures)
+        self.broken: dict[str, float] = {}
+        self._taken_s = snapshot.taken_s
+        self._quarantined: list[Quarantine] = []
         self._quota_version = 0
         self._deadlines: list[tuple[float, str]] = []
         self._rooms: dict[str, tuple[int, int]] = {}
@@ -103,6 +105,59 @@ class Scheduler:
             self.finished.add(name)
         return run
 
+    def fail(self, name: str, now_s: float, node: str = "") -> bool:
+        """Work that runs has failed by itself, or was not ready in time; on ``node`` if that is known.
+
+        It goes back to its queue and waits for its back-off; False if it has failed too often and is given up.
+        """
+        workload = self._stop(name, now_s).again()
+        if node:
+            self._note_failure(NodeFailure(node, name, now_s))
+        if workload.failures >= self.config.retries:
+            return False
+        wait_s = min(self.config.most_backoff_s, self.config.backoff_s * 2.0 ** min(workload.failures, 64))
+        self.submit(
+            replace(workload, failures=workload.failures + 1, not_before_s=max(workload.not_before_s, now_s + wait_s))
+        )
+        return True
+
+    def _note_failure(self, failure: NodeFailure) -> None:
+        workloads = self.failures.add(failure)
+        node = self.cluster.fleet.nodes[self.cluster.position[failure.node]]
+        if 0 < self.config.quarantine_failures <= len(workloads) and node.schedulable:
+            reason = f"quarantined: {len(workloads)} workloads failed on it"
+            self.set_node(replace(node, schedulable=False, reason=reason), failure.time_s)
+            self._quarantined.append(Quarantine(node.name, workloads))
+
+    def set_node(self, node: Node, now_s: float, *, lost: bool = False) -> None:
+        """A node is not as it was: its health, its labels and taints, or whether work may start on it.
+
+        Pods on devices that are not healthy are lost, with ``lost`` all pods of the node; what becomes of their gangs
+        is decided in the next cycle. Raises `StateError` for a node that the fleet has not.
+        """
+        position = self.cluster.position.get(node.name)
+        if position is None:
+            raise StateError(f"there is no node {node.name}")
+        if node.schedulable and not self.cluster.fleet.nodes[position].schedulable:
+            self.failures.forget(node.name)
+        lose_pods(self, node, now_s, everything=lost)
+        self.cluster.set_node(node)
+        self.shares.set_capacity(self.capacity_milli)
+        for name in [name for name, slot in self.slots.items() if slot.stands_on(position)]:
+            del self.slots[name]
+        for slot in self.slots.values():
+            slot.stale = True
+
+    @property
+    def capacity_milli(self) -> dict[str, int]:
+        """What may be used of each flavor now; without quotas all is of the flavor ""."""
+        capacity = self.cluster.fleet.capacity_milli
+        return dict(capacity) if self.cluster.flavored else {"": sum(capacity.values())}
+
+    def send_back(self, name: str, now_s: float) -> None:
+        """Running work is stopped and goes back to its queue."""
+        self.submit(self._stop(name, now_s).again())
+
     def _adopt(self, run: Running) -> None:
         kind = self.cluster.kind_of(run.workload)
         flavor = self._flavor_of(run)
@@ -113,6 +168,8 @@ class Scheduler:
         )
         present = self.cluster.sized(kind, adopted.present) if run.missing else kind
         adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
+        if run.missing:
+            self.broken[run.workload.name] = self._taken_s
         adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
         self._enter(adopted)
 
@@ -138,6 +195,7 @@ class Scheduler:
     def _stop(self, name: str, now_s: float) -> RunningGang:
         run = self._leave(name, now_s)
         self.cluster.release(run.rows)
+        self.broken.pop(name, None)
         for slot in self.slots.values():
             slot.ended(run, self.cluster)
             slot.stale = slot.stale or run.limit_s > now_s
@@ -165,6 +223,7 @@ class Scheduler:
             self.reservations,
             self.shares.usage(now_s),
             tuple(sorted(self.finished)),
+            self.failures.known(now_s),
             now_s,
         )
 
@@ -172,9 +231,10 @@ class Scheduler:
 
     def cycle(self, now_s: float) -> Plan:
         """Decide what starts, waits, and stops now. The plan is taken as carried out: the state is that after it."""
-        decisions: list[Decision] = []
         self.shares.advance(now_s)
         self._give_up(now_s)
+        decisions: list[Decision] = [*self._quarantined, *repair(self, now_s)]
+        self._quarantined.clear()
         met: set[str] = set()
         for gang in self._heads():
             reason = self._try(gang, now_s, decisions)
@@ -338,7 +398,13 @@ class Scheduler:
         if known is not None:
             return known
         holds = self.holds(workload, now_s, now_s + self.running.expected_s(workload))
-        placed = self.place_beside(kind, flavor, holds)
+        placed: Ints | Reason = Reason.CAPACITY
+        avoided = self.failures.nodes_of(workload.name, now_s) if workload.failures else ()
+        if avoided:
+            rows = [self.cluster.position[name] for name in avoided]
+            placed = self.place_beside(kind, flavor, [*holds, whole_nodes(self.cluster, rows)])
+        if isinstance(placed, Reason):
+            placed = self.place_beside(kind, flavor, holds)
         if isinstance(placed, Reason):
             if not holds:
                 self.cluster.note_refused(kind, flavor, placed)

@@ -51,6 +51,12 @@ class Shares:
             self._count(claim)
             self._standing = None
 
+    def set_capacity(self, capacity_milli: Mapping[str, int]) -> None:
+        """There is more or less of a flavor now."""
+        if self._capacity != capacity_milli:
+            self._capacity = dict(capacity_milli)
+            self._standing = None
+
     def advance(self, now_s: float) -> None:
         """Go on to a time."""
         self._now_s = max(self._now_s, now_s)

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from muster.engine.kernels.nodes import apply
-from muster.errors import CapacityError, InputError
+from muster.errors import CapacityError, InputError, StateError
 from muster.kernels import Ints, NodeArrays, ShapeArrays, direct
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.reasons import Reason
@@ -19,6 +19,13 @@ _apply = direct(apply)
 
 MOST_GPUS_PER_NODE = 62
 """Devices of a node are a bit mask in a signed 64-bit integer."""
+
+
+REPLACEMENT = Toleration("muster.dev/spare", "Exists")
+"""What a pod bears that replaces a lost one: it may use spare nodes."""
+
+_Constraint = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[Toleration, ...]]
+"""GPU models, node selector and tolerations of a shape."""
 
 
 class Allocation(Struct, frozen=True):
@@ -67,7 +74,7 @@ class FleetState:
         self.nodes = _node_arrays(self.node_list, kind_of)
         self.shape_list: list[PodShape] = []
         self._shape_ids: dict[PodShape, int] = {}
-        self._constraint_ids: dict[tuple[object, ...], int] = {}
+        self._constraint_ids: dict[_Constraint, int] = {}
         self._shape_table = np.zeros((5, 16), np.int64)
         self._static = np.zeros((4, len(self.node_list)), np.int64)
         self._log: list[tuple[Allocation, int]] = []
@@ -111,13 +118,41 @@ class FleetState:
             self._static = np.ascontiguousarray(np.pad(self._static, ((0, index), (0, 0))))
         refusals: dict[tuple[object, ...], int] = {}
         for position, node in enumerate(self.node_list):
-            look = (node.schedulable, node.labels, node.taints, node.gpu_models)
+            look = (node.schedulable, node.labels, node.taints, node.gpu_models, node.spare)
             mask = refusals.get(look)
             if mask is None:
-                mask = refusals[look] = static_refusal(node, models, shape)
+                mask = refusals[look] = static_refusal(node, *key)
             self._static[index, position] = mask
         self._constraint_ids[key] = index
         return index
+
+    def set_node(self, position: int, node: Node) -> None:
+        """Another state of the node at a position: health, labels, taints, size. What runs on it is still there.
+
+        Raises `StateError` if it has more devices than the widest node of the fleet had, or stands elsewhere.
+        """
+        old, nodes = self.node_list[position], self.nodes
+        if node.name != old.name or node.topology != old.topology or len(node.devices) > nodes.gpu_free.shape[1]:
+            raise StateError(f"{old.name} cannot become a node of another name, place or number of GPUs")
+        before, after = _node_arrays([old], np.zeros(1, np.int64)), _node_arrays([node], np.zeros(1, np.int64))
+        nodes.cpu_total[position] = node.cpu_milli
+        nodes.memory_total[position] = node.memory_bytes
+        nodes.gpus[position] = node.healthy_gpus
+        nodes.cpu_free[position] += node.cpu_milli - old.cpu_milli
+        nodes.memory_free[position] += node.memory_bytes - old.memory_bytes
+        for arrays, sign in ((before, -1), (after, 1)):
+            width = arrays.gpu_free.shape[1]
+            nodes.gpu_free[position, :width] += sign * arrays.gpu_free[0]
+        key = _hardware(node)
+        if key not in self.kinds:
+            self.kinds = (*self.kinds, key)
+        nodes.kind[position] = self.kinds.index(key)
+        self.node_list = (*self.node_list[:position], node, *self.node_list[position + 1 :])
+        for (models, selector, tolerations), constraint in self._constraint_ids.items():
+            self._static[constraint, position] = static_refusal(node, models, selector, tolerations)
+        nodes.version[position] += 1
+        nodes.changes[nodes.change_count[0] % nodes.changes.shape[0]] = position
+        nodes.change_count[0] += 1
 
     def assign(self, allocation: Allocation) -> None:
         """Give a pod what it asks for; raises `CapacityError` if that is not free."""
@@ -199,19 +234,23 @@ class FleetState:
             raise CapacityError(f"{self.node_names[node]}: {shape.describe()} is not free there")
 
 
-def static_refusal(node: Node, models: tuple[str, ...], shape: PodShape) -> int:
+def static_refusal(
+    node: Node, models: tuple[str, ...], selector: tuple[tuple[str, str], ...], tolerations: tuple[Toleration, ...]
+) -> int:
     """The refusals of a node that no change of load can lift, as a mask of `Reason` bits."""
     mask = 0
     if not node.schedulable:
         mask |= Reason.UNSCHEDULABLE.mask
     labels = dict(node.labels)
-    if any(labels.get(key) != value for key, value in shape.node_selector):
+    if any(labels.get(key) != value for key, value in selector):
         mask |= Reason.SELECTOR.mask
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(
-            _tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in shape.tolerations
+            _tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations
         ):
             mask |= Reason.TAINT.mask
+    if node.spare and REPLACEMENT not in tolerations:
+        mask |= Reason.SPARE.mask
     if models and not set(models).intersection(node.gpu_models):
         mask |= Reason.GPU_MODEL.mask
     return mask
@@ -225,12 +264,13 @@ def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> boo
     return toleration.key == key and toleration.value == value
 
 
+def _hardware(node: Node) -> tuple[int, int, tuple[str, ...]]:
+    return node.cpu_milli, node.memory_bytes, tuple(device.model for device in node.devices if device.healthy)
+
+
 def _kinds(nodes: Sequence[Node]) -> tuple[tuple[tuple[int, int, tuple[str, ...]], ...], Ints]:
     """The hardware kinds (cpu_milli, memory_bytes, GPU models) in sorted order, and the kind of each node."""
-    keys = [
-        (node.cpu_milli, node.memory_bytes, tuple(device.model for device in node.devices if device.healthy))
-        for node in nodes
-    ]
+    keys = [_hardware(node) for node in nodes]
     kinds = tuple(sorted(set(keys)))
     number = {kind: index for index, kind in enumerate(kinds)}
     return kinds, np.array([number[key] for key in keys], np.int64)

@@ -55,6 +55,10 @@ class Slot:
             self.waits_for.remove(run.workload.name)
             self._count(run, cluster, -1)
 
+    def stands_on(self, node: int) -> bool:
+        """Whether the gang is to stand on a node."""
+        return node in self._row
+
     def changes(self, run: RunningGang, cluster: Cluster, sign: int) -> None:
         """The places of running work that it waits for are about to change (-1), or have changed (1)."""
         if run.workload.name in self.waits_for:

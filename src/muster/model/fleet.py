@@ -54,6 +54,7 @@ class Node(Struct, frozen=True):
             empty where the fleet has none. The last level is not the node itself unless the topology says so.
         schedulable: False when cordoned, drained or not ready.
         reason: why not, in the source's words.
+        spare: only replacements of lost pods may use it.
         purchase: how it is paid: ``reserved``, ``on-demand`` or ``spot``; empty where nobody said.
     """
 
@@ -67,6 +68,7 @@ class Node(Struct, frozen=True):
     schedulable: bool = True
     reason: str = ""
     purchase: str = ""
+    spare: bool = False
 
     @property
     def flavor(self) -> str:
@@ -118,6 +120,15 @@ class Fleet(Struct, frozen=True):
     def gpus(self) -> int:
         """All GPUs, healthy or not."""
         return sum(len(node.devices) for node in self.nodes)
+
+    @property
+    def capacity_milli(self) -> Mapping[str, int]:
+        """Flavor to what may be used of it now: healthy GPUs of schedulable nodes that are no spares, in milli GPU."""
+        counted: dict[str, int] = {}
+        for node in self.nodes:
+            if node.healthy_gpus and node.schedulable and not node.spare:
+                counted[node.flavor] = counted.get(node.flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
+        return counted
 
     @property
     def gpus_by_model(self) -> Mapping[str, int]:

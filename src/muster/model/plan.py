@@ -63,7 +63,10 @@ class Reserve(Struct, frozen=True, tag="reserve"):
 
 
 class Migrate(Struct, frozen=True, tag="migrate"):
-    """Move a running workload to new places; ``cost_gpu_s`` is the work lost and the restart."""
+    """Move a running workload, or some pods of it, to new places; ``pods`` are all its pods.
+
+    ``why`` is ``failure`` where it lost pods with a node; ``cost_gpu_s`` is the work lost and the restart.
+    """
 
     workload: str
     pods: tuple[PodPlacement, ...]
@@ -87,7 +90,14 @@ class Resize(Struct, frozen=True, tag="resize"):
     cost_gpu_s: float = 0.0
 
 
-Decision = Place | Wait | Evict | Reserve | Migrate | Resize
+class Quarantine(Struct, frozen=True, tag="quarantine"):
+    """Let nothing more start on a node on which these workloads failed, within the window of the config."""
+
+    node: str
+    workloads: tuple[str, ...]
+
+
+Decision = Place | Wait | Evict | Reserve | Migrate | Resize | Quarantine
 
 
 class Plan(Struct, frozen=True):

@@ -31,6 +31,7 @@ class Reason(Enum):
     UNSCHEDULABLE = (0, Tier.MISCONFIGURED, "node is cordoned, drained or not ready")
     SELECTOR = (1, Tier.MISCONFIGURED, "node lacks a label of the node selector")
     TAINT = (2, Tier.MISCONFIGURED, "node has a taint that the pod does not tolerate")
+    SPARE = (11, Tier.MISCONFIGURED, "node is a spare, kept for replacements")
     UNKNOWN_QUEUE = (17, Tier.MISCONFIGURED, "its queue does not exist")
     NO_FLAVOR = (18, Tier.MISCONFIGURED, "no flavor that it may use has a quota in its queue")
     GPU_MODEL = (3, Tier.IMPOSSIBLE, "GPU model is not one that the pod allows")

@@ -25,8 +25,8 @@ class Running(Struct, frozen=True):
     """A workload that runs: since when, and where its pods are, in the order of its pod sets.
 
     ``checkpointed_s`` is when its work was last saved; None: never, or it does not save. ``counts`` are the pods of
-    each pod set of an elastic workload; ``missing`` those of them that were lost with their nodes and are not replaced
-    yet (they have no placement). ``resized_s`` is when its size changed last.
+    each pod set of an elastic workload; ``missing`` the ranks of pods that were lost with their nodes and are not
+    replaced yet (they have no placement). ``resized_s`` is when its size changed last.
     """
 
     workload: Workload
@@ -60,6 +60,14 @@ class Usage(Struct, frozen=True):
     gpu_s: float
 
 
+class NodeFailure(Struct, frozen=True):
+    """A workload that failed by itself on a node."""
+
+    node: str
+    workload: str
+    time_s: float
+
+
 class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
@@ -67,6 +75,7 @@ class Snapshot(Struct, frozen=True):
         reservations: advance reservations.
         usage: decayed use of the past, for fair share.
         finished: workloads that have ended well and that pending ones depend on.
+        failures: of late, on which nodes work failed; several on one node put it into quarantine.
         taken_s: the instant, in seconds since the source's epoch.
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
     """
@@ -78,6 +87,7 @@ class Snapshot(Struct, frozen=True):
     reservations: tuple[AdvanceReservation, ...] = ()
     usage: tuple[Usage, ...] = ()
     finished: tuple[str, ...] = ()
+    failures: tuple[NodeFailure, ...] = ()
     taken_s: float = 0.0
     source: str = ""
 

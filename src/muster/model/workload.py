@@ -142,6 +142,7 @@ class Workload(Struct, frozen=True):
         start_deadline_s: if it has not started by then, it is given up.
         not_before_s: it is held until then (a hold, or back-off after a failure).
         attempts: how often it was started before.
+        failures: how often it failed by itself before.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Workload(Struct, frozen=True):
     start_deadline_s: float | None = None
     not_before_s: float = 0.0
     attempts: int = 0
+    failures: int = 0
     parallelism: Parallelism | None = None
 
     @property

@@ -152,7 +152,7 @@ def prepare_run(path: str) -> PreparedRun:
         run = ClusterRun(Snapshot(fleet, queues), workloads, config, options)
     except InputError as error:
         raise _placed(document, error, origins) from None
-    notes = [each.text for each in quota_warnings(queues, _capacity(fleet))] if queues else []
+    notes = [each.text for each in quota_warnings(queues, fleet.capacity_milli)] if queues else []
     if skipped:
         notes.append(f"{asked.workload}: {skipped:,} rows skipped; `muster trace info {asked.workload}` tells why.")
     return PreparedRun(asked, run, preset, config, tuple(notes))
@@ -353,11 +353,3 @@ def _placed(document: Document, error: InputError, origins: Sequence[int]) -> In
     elif path.startswith("workloads["):
         path = "workload"
     return document.error(path.replace("_limit_milli", "_limit"), error.what, error.hint)
-
-
-def _capacity(fleet: Fleet) -> dict[str, int]:
-    capacity: dict[str, int] = {}
-    for node in fleet.nodes:
-        if node.schedulable and node.healthy_gpus:
-            capacity[node.flavor] = capacity.get(node.flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
-    return capacity
