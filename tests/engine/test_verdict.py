@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.engine.placement import Placer
-from muster.engine.state import Allocation, FleetState
+from muster.engine.state import REPLACEMENT, Allocation, FleetState
 from muster.model.fleet import Device, Fleet, Node, Taint
 from muster.model.reasons import WORKLOAD_BIT, Reason, Tier
 from muster.model.workload import PodShape, Toleration
@@ -29,6 +29,8 @@ SCENARIOS: list[tuple[str, Node, list[tuple[PodShape, int]], PodShape, list[Reas
     ("it fits", NODE, [], POD, []),
     ("it fits beside others", NODE, [(POD, 0b11)], POD, []),
     ("cordoned", replace(NODE, schedulable=False), [], POD, [Reason.UNSCHEDULABLE]),
+    ("spare", replace(NODE, spare=True), [], toleration(operator="Exists", key="", value=""), [Reason.SPARE]),
+    ("spare, for a replacement", replace(NODE, spare=True), [], replace(POD, tolerations=(REPLACEMENT,)), []),
     ("label missing", NODE, [], replace(POD, node_selector=(("zone", "a"),)), [Reason.SELECTOR]),
     ("label has another value", NODE, [], replace(POD, node_selector=(("pool", "serve"),)), [Reason.SELECTOR]),
     ("label is there", NODE, [], replace(POD, node_selector=(("pool", "train"),)), []),

@@ -170,8 +170,8 @@ def _away_from_its_group(scheduler: Scheduler, run: RunningGang) -> list[Hold] |
     whole_groups = not beside.any() and len(run.missing) == size
     if len(domains) != 1 and not whole_groups:
         return None
-    elsewhere = np.flatnonzero(domain != domains[0]) if len(domains) else []
-    return [whole_nodes(scheduler.cluster, [int(node) for node in elsewhere])]
+    elsewhere: list[int] = np.flatnonzero(domain != domains[0]).tolist() if len(domains) else []
+    return [whole_nodes(scheduler.cluster, elsewhere)]
 
 
 def _others_than_spares(scheduler: Scheduler) -> Hold | None:
