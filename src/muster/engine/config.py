@@ -32,6 +32,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         quarantine_failures: a node on which so many different workloads failed within ``quarantine_window_s`` gets no
             more work; 0: never.
         quarantine_window_s: how long a failure on a node counts; so long, work avoids the nodes on which it failed.
+        defragment: move running work that saves its work to other places when a gang then starts at once (where it
+            would have a reserved start, or others would be stopped for it at a higher price).
+        move_limit: moves for a gang may cost at most this part of the GPU time that it would still wait.
+        move_every_s: work that was moved or stopped before is not moved before it has run so long.
         grow_every_s: an elastic gang is given more pods at most so often; each change costs it a restart.
     """
 
@@ -52,4 +56,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     most_backoff_s: NotNegative = 3600.0
     quarantine_failures: Annotated[int, Meta(ge=0)] = 3
     quarantine_window_s: NotNegative = 3600.0
+    defragment: bool = True
+    move_limit: NotNegative = 0.5
+    move_every_s: NotNegative = 3600.0
     grow_every_s: NotNegative = 600.0

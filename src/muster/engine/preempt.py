@@ -43,6 +43,13 @@ class Part:
         pods = self.rows[1]
         self.milli = int((shapes.gpus[pods] * shapes.gpu_milli[pods]).sum())
 
+    def lost_gpu_s(self, now_s: float) -> float:
+        """What taking it loses: work since the last checkpoint, or of a gang that goes on only a restart."""
+        saved = self.run.workload.checkpointing
+        if self.whole:
+            return self.run.lost_gpu_s(now_s)
+        return (saved.restart_s if saved else 0.0) * self.run.kind.milli / 1000.0
+
 
 def find_victims(scheduler: Scheduler, gang: Gang, now_s: float) -> tuple[list[Part], str] | None:
     """What to take, in order, and the flavor on which ``gang`` then starts; None: nobody is to be stopped."""
@@ -83,7 +90,7 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
             excess[name] = columns
             found.append(Part(scheduler, run, columns, whole=False))
     for run in may_stop:
-        if run.flavor == flavor and _may_be_stopped(scheduler, run, now_s):
+        if run.flavor == flavor and may_be_stopped(scheduler, run, now_s):
             gone = set(excess.get(run.workload.name, ()))
             rest = [column for column in range(run.rows.shape[1]) if column not in gone]
             found.append(Part(scheduler, run, rest, whole=True))
@@ -102,7 +109,8 @@ def within_nominal(scheduler: Scheduler, gang: Gang, flavor: str) -> bool:
     return gang.kind.least.milli <= scheduler.quota.own_left(gang.workload.queue, flavor)
 
 
-def _may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
+def may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
+    """Whether its owner allows that it is stopped, and it has run for its least time."""
     queue = scheduler.queues.get(run.workload.queue)
     protected_s = max(scheduler.config.min_runtime_s, queue.min_runtime_s if queue else 0.0)
     # what started in this very cycle stays: it was first in order

@@ -85,6 +85,7 @@ class RunningSet:
         self._ends: list[tuple[float, str]] = []
         self._held: dict[tuple[str, str], int] = {}
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
+        self._by_node: dict[int, dict[str, RunningGang]] = {}
         self._priorities: dict[int, int] = {}
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
@@ -111,6 +112,8 @@ class RunningSet:
         self._by_name[run.workload.name] = run
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
+        for node in run.nodes:
+            self._by_node.setdefault(node, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
         self._hold(run, run.kind.milli)
         if run.workload.elastic:
@@ -128,6 +131,8 @@ class RunningSet:
         if not self._priorities[run.workload.priority]:
             del self._priorities[run.workload.priority]
         del self._by_queue[run.workload.queue][name]
+        for node in run.nodes:
+            del self._by_node[node][name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
 
@@ -159,6 +164,10 @@ class RunningSet:
     def in_queue(self, queue: str) -> Iterable[RunningGang]:
         """What runs of a queue."""
         return self._by_queue.get(queue, {}).values()
+
+    def on_node(self, node: int) -> Iterable[RunningGang]:
+        """What has a pod on a node, first come first."""
+        return self._by_node.get(node, {}).values()
 
     @property
     def lowest_priority(self) -> float:

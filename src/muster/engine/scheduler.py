@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
+from muster.engine.defrag import plan_moves, relocate
 from muster.engine.elastic import grow, shrink
 from muster.engine.failures import FailureLog, lose_pods, repair
 from muster.engine.pending import Claim, Gang, Order, Pending
@@ -41,6 +42,7 @@ from muster.policy.ordering.protocol import Rank
 
 Turn = tuple[int, bool, Rank, Order]
 UNLIMITED = 1 << 62
+_NO_ROOM = (Reason.CAPACITY, Reason.ONE_DOMAIN)
 
 
 class Scheduler:
@@ -238,13 +240,17 @@ class Scheduler:
         met: set[str] = set()
         for gang in self._heads():
             reason = self._try(gang, now_s, decisions)
-            if reason in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.QUOTA) and self._preempt(gang, now_s, decisions):
+            if reason in (*_NO_ROOM, Reason.QUOTA) and self._preempt(gang, reason, now_s, decisions):
                 continue
-            if reason not in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.RESERVED) and not self._entitled(gang, reason):
+            if reason not in (*_NO_ROOM, Reason.RESERVED) and not self._entitled(gang, reason):
                 continue
             if self.config.queueing != "backfill":
                 break
             slot = self._reserve(gang, now_s)
+            if slot is not None and reason in _NO_ROOM:
+                waits_gpu_s = (slot.start_s - now_s) * gang.kind.least.milli / WHOLE_GPU_MILLI
+                if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
+                    continue
             if slot is not None:
                 if slot is not self.slots.get(slot.name):
                     decisions.append(Reserve(gang.workload.name, slot.start_s, slot.node_names(self.cluster)))
@@ -419,9 +425,13 @@ class Scheduler:
                 stack.enter_context(self.cluster.holding(hold))
             return self.cluster.place(kind, flavor)
 
-    def holds(self, workload: Workload, now_s: float, ends_s: float) -> list[Hold]:
-        """What pods of a workload may not use from ``now_s`` to ``ends_s``: it is kept for others."""
-        holds = [slot.hold() for slot in self._ahead_of(workload) if slot.overlaps(now_s, ends_s)]
+    def holds(self, workload: Workload, now_s: float, ends_s: float, slots: Iterable[Slot] | None = None) -> list[Hold]:
+        """What pods of a workload may not use from ``now_s`` to ``ends_s``: it is kept for others.
+
+        Of reserved starts those in ``slots`` count, else those that it may not delay.
+        """
+        slots = self._ahead_of(workload) if slots is None else slots
+        holds = [slot.hold() for slot in slots if slot.overlaps(now_s, ends_s)]
         advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
         return holds + [hold for hold in advance if hold is not None]
 
@@ -597,12 +607,15 @@ class Scheduler:
 
     # -- preemption ---------------------------------------------------------------------------------------------------
 
-    def _preempt(self, gang: Gang, now_s: float, decisions: list[Decision]) -> bool:
-        """Stop others for a gang that is entitled; True if it started by that."""
+    def _preempt(self, gang: Gang, reason: Reason, now_s: float, decisions: list[Decision]) -> bool:
+        """Stop others for a gang that is entitled, unless moving some costs no more; True if it started by that."""
         found = find_victims(self, gang, now_s)
         if found is None:
             return False
         parts, flavor = found
+        lost_gpu_s = sum(part.lost_gpu_s(now_s) for part in parts)
+        if reason in _NO_ROOM and self._move(gang, lost_gpu_s, now_s, decisions):
+            return True
         for part in parts:
             run = part.run
             why = "reclaim" if run.workload.queue != gang.workload.queue else "priority"
@@ -623,6 +636,15 @@ class Scheduler:
         for part in parts:
             if part.whole:
                 self.submit(part.run.again())
+        return True
+
+    def _move(self, gang: Gang, budget_gpu_s: float, now_s: float, decisions: list[Decision]) -> bool:
+        """Move others out of the way of a gang, at a price of at most the budget; True if it started by that."""
+        moves = plan_moves(self, gang, now_s, budget_gpu_s) if self.config.defragment else None
+        if moves is None:
+            return False
+        decisions += relocate(self, gang, moves, now_s)
+        self._start(gang, moves.flavor, gang.kind.least, moves.rows, now_s, decisions, backfilled=False)
         return True
 
 

@@ -63,15 +63,18 @@ class Reserve(Struct, frozen=True, tag="reserve"):
 
 
 class Migrate(Struct, frozen=True, tag="migrate"):
-    """Move a running workload, or some pods of it, to new places; ``pods`` are all its pods.
+    """Move a running workload, or some pods of it, to new places; ``pods`` are all, in the order of its pod sets.
 
-    ``why`` is ``failure`` where it lost pods with a node; ``cost_gpu_s`` is the work lost and the restart.
+    It stops and goes on from its last checkpoint. ``why`` is ``failure`` where it lost pods with a node, ``room`` where
+    it makes room for ``for_workload``; ``cost_gpu_s`` is the work lost and the restart. Moves that make room and follow
+    each other are one step: all stop before any starts, as one may take the place of another.
     """
 
     workload: str
     pods: tuple[PodPlacement, ...]
     why: str = ""
     cost_gpu_s: float = 0.0
+    for_workload: str = ""
 
 
 class Resize(Struct, frozen=True, tag="resize"):
