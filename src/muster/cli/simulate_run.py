@@ -24,7 +24,8 @@ STEPS = 200
 
 JOB_KEYS = (
     "name", "queue", "user", "pods", "gpus", "priority", "state", "submitted_s", "started_s", "finished_s", "wait_s",
-    "promised_s", "reserved_s", "starts", "evictions", "backfilled", "done_s", "lost_s", "restart_s", "reason",
+    "promised_s", "reserved_s", "starts", "evictions", "moves", "backfilled", "done_s", "lost_s", "restart_s",
+    "reason",
 )  # fmt: skip
 """The keys of a job's record, in order."""
 
@@ -92,6 +93,7 @@ def job_records(run: ClusterRun) -> list[dict[str, Any]]:
                 "reserved_s": None if math.isnan(at := run.reserved_s(job)) else at,
                 "starts": story.starts,
                 "evictions": story.evictions,
+                "moves": story.moves,
                 "backfilled": story.backfilled,
                 "done_s": story.done_s,
                 "lost_s": story.lost_s,
@@ -176,6 +178,7 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
     jobs = "job" if metrics.evicted_jobs == 1 else "jobs"
     rows += [
         ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} {jobs}"],
+        ["moves", f"{metrics.moves:,}", f"cost {_number(metrics.move_hours)} GPU-hours" if metrics.moves else ""],
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
         ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
     ]

@@ -61,10 +61,11 @@ class JobStory(Struct):
     Attributes:
         started_s, finished_s: its first start, and its end (by itself or killed).
         promised_s: the reserved start that it was told first.
-        starts, evictions: how often.
+        starts, evictions, moves: how often; a move is a start, too.
         done_s: work that is done and kept. Work is counted in seconds of the whole gang.
         lost_s: work that was done and lost, since the last checkpoint before an eviction or a kill.
         restart_s: time spent in restarts.
+        move_s: what moves cost it: lost work and restarts, as counted above.
         backfilled: its first start ran past others with a reserved start.
         killed: it was stopped at its time limit.
     """
@@ -75,9 +76,11 @@ class JobStory(Struct):
     promised_s: float = math.nan
     starts: int = 0
     evictions: int = 0
+    moves: int = 0
     done_s: float = 0.0
     lost_s: float = 0.0
     restart_s: float = 0.0
+    move_s: float = 0.0
     backfilled: bool = False
     killed: bool = False
 
@@ -349,7 +352,9 @@ class ClusterRun:
                     index, pod = self._units[decision.workload]
                     if pod == WHOLE and math.isnan(self.stories[index].promised_s):
                         self.stories[index].promised_s = decision.start_s
-                case Migrate() | Resize():
+                case Migrate():
+                    self._move(decision, now_s)
+                case Resize():
                     raise StateError(f"the simulated cluster cannot carry out {type(decision).__name__.lower()} yet")
                 case _:
                     pass
@@ -368,20 +373,25 @@ class ClusterRun:
 
     def _place(self, decision: Place, now_s: float) -> None:
         index, pod = self._units[decision.workload]
-        run = self.scheduler.running[decision.workload]
-        self._held[decision.workload] = len(self.holdings)
-        places = decision.pods if self.options.keep_places else ()
+        self._hold(decision.workload, decision.pods, now_s)
+        if pod != WHOLE:
+            self._placed[index] = self._placed.get(index, 0) + 1
+            if self._placed[index] < self.workloads[index].pods:
+                return
+        self._begin(index, now_s, backfilled=decision.backfilled)
+
+    def _hold(self, name: str, pods: tuple[PodPlacement, ...], now_s: float) -> None:
+        """A gang or pod of that name holds its places from now on."""
+        index, pod = self._units[name]
+        run = self.scheduler.running[name]
+        self._held[name] = len(self.holdings)
+        places = pods if self.options.keep_places else ()
         self.holdings.append(Holding(index, pod, run.kind.milli, now_s, places=places))
         protected_s = self.scheduler.config.min_runtime_s
         if (queue := self.scheduler.queues.get(run.workload.queue)) is not None:
             protected_s = max(protected_s, queue.min_runtime_s)
         if protected_s:
             self._wake(now_s + protected_s)
-        if pod != WHOLE:
-            self._placed[index] = self._placed.get(index, 0) + 1
-            if self._placed[index] < self.workloads[index].pods:
-                return
-        self._begin(index, now_s, backfilled=decision.backfilled)
 
     def _begin(self, index: int, now_s: float, *, backfilled: bool) -> None:
         story, workload = self.stories[index], self.workloads[index]
@@ -411,6 +421,19 @@ class ClusterRun:
             self._halt(index, now_s, keep_all=False)
         if pod != WHOLE:
             self._placed[index] -= 1
+
+    def _move(self, decision: Migrate, now_s: float) -> None:
+        """A gang stops and starts again elsewhere; of a one-by-one gang that has not begun, only a pod does."""
+        index, _ = self._units[decision.workload]
+        story, lost_s = self.stories[index], self.stories[index].lost_s
+        story.moves += 1
+        self._let_go(decision.workload, now_s)
+        if begun := index in self._runs:
+            self._halt(index, now_s, keep_all=False)
+        self._hold(decision.workload, decision.pods, now_s)
+        if begun:
+            self._begin(index, now_s, backfilled=False)
+            story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s
 
     def _let_go(self, name: str, now_s: float) -> None:
         self.holdings[self._held.pop(name)].end_s = now_s

@@ -83,6 +83,8 @@ class RunMetrics(Struct, frozen=True):
         utilisation: allocated over all GPU time, 0 to 1.
         goodput: useful over allocated, 0 to 1; NaN where nothing was held.
         evictions: how often work was stopped for other work; ``evicted_jobs`` how many jobs that were.
+        moves: how often work was moved so that other work could start; ``moved_jobs`` how many jobs that were.
+        move_hours: what moves cost, which is part of ``lost_hours`` and ``restart_hours``.
         backfilled: jobs whose first start ran past others with a reserved start.
         promised, promises_broken: jobs that were told a reserved start, and those that started later or have not
             started though the time has passed.
@@ -105,6 +107,9 @@ class RunMetrics(Struct, frozen=True):
     goodput: float
     evictions: int
     evicted_jobs: int
+    moves: int
+    moved_jobs: int
+    move_hours: float
     backfilled: int
     promised: int
     promises_broken: int
@@ -150,6 +155,9 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         goodput=useful / allocated if allocated else math.nan,
         evictions=sum(story.evictions for story in stories),
         evicted_jobs=sum(story.evictions > 0 for story in stories),
+        moves=sum(story.moves for story in stories),
+        moved_jobs=sum(story.moves > 0 for story in stories),
+        move_hours=_hours(sum(run.stories[job].move_s * run.workloads[job].gpu_milli for job in submitted)),
         backfilled=sum(story.backfilled for story in stories),
         promised=len(promised),
         # a second is less than any job counts, and more than the rounding of a time

@@ -27,7 +27,13 @@ def kueue_like() -> dict[str, Any]:
     chosen by lost work, where Kueue takes the lowest priority and the latest admission. Pods are packed, where
     Kubernetes spreads them unless told otherwise. Admission fair sharing and flavor fungibility are left out.
     """
-    return {"ordering": "fifo", "queueing": "best-effort", "reclaim": True, "preempt_lower_priority": True}
+    return {
+        "ordering": "fifo",
+        "queueing": "best-effort",
+        "reclaim": True,
+        "preempt_lower_priority": True,
+        "defragment": False,
+    }
 
 
 def slurm_like() -> dict[str, Any]:
@@ -35,7 +41,7 @@ def slurm_like() -> dict[str, Any]:
 
     Imitated: priority, then Fair Tree; in that order each of the first 10 jobs that wait gets a reserved start, and
     others run now only if they delay none of them; past use is decayed with a half-life of 7 days; a job is killed at
-    its limit; a job without a limit is taken to run for a day; nothing is stopped for others.
+    its limit; a job without a limit is taken to run for a day; nothing is stopped or moved for others.
 
     Not: reserved starts of more than 10 jobs (bf_max_job_test is 500 as delivered; set ``reservations`` for more, which
     takes longer); the weighted sum of the multifactor plugin (priority, share and age are compared in turn);
@@ -50,6 +56,7 @@ def slurm_like() -> dict[str, Any]:
         "run_s": 86400.0,
         "reclaim": False,
         "preempt_lower_priority": False,
+        "defragment": False,
     }
 
 
@@ -62,7 +69,13 @@ def volcano_like() -> dict[str, Any]:
     Not: the proportion plugin's deserved shares (quotas are Muster's); the enqueue gate with its overcommit factor;
     Volcano's backfill action only places pods that ask for nothing, which do not occur here; nodeorder's weights.
     """
-    return {"ordering": "drf", "queueing": "best-effort", "reclaim": False, "preempt_lower_priority": False}
+    return {
+        "ordering": "drf",
+        "queueing": "best-effort",
+        "reclaim": False,
+        "preempt_lower_priority": False,
+        "defragment": False,
+    }
 
 
 PRESETS: Mapping[str, Callable[[], dict[str, Any]]] = {
