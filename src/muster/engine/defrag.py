@@ -29,12 +29,12 @@ from msgspec import Struct
 from muster.engine.cluster import GangKind, Hold
 from muster.engine.pending import Gang
 from muster.engine.preempt import may_be_stopped
-from muster.engine.room import Option, RoomMaker, Units, units_of
+from muster.engine.room import Option, RoomMaker
 from muster.engine.running import RunningGang
 from muster.kernels import Ints
 from muster.model.plan import Migrate
 from muster.model.reasons import Reason
-from muster.model.workload import TopologyRequest, Workload
+from muster.model.workload import Workload
 
 if TYPE_CHECKING:
     from muster.engine.scheduler import Scheduler
@@ -113,7 +113,7 @@ class _Settling:
     @property
     def hardness(self) -> tuple[bool, int, int, str]:
         """What is hard to place goes first."""
-        return self.run.kind.topology is None, -self.largest_milli, -self.run.kind.milli, self.run.workload.name
+        return self.run.kind.anywhere, -self.largest_milli, -self.run.kind.milli, self.run.workload.name
 
     @property
     def taken(self) -> Ints:
@@ -166,13 +166,12 @@ class _Planner:
         kind, rows = self.gang.kind.least, None
         holds = self._holds(self.gang.workload)
         try:
-            pods = self.cluster.pods_of(kind, self.flavor)
-            option = self._choose(units_of(pods, kind.topology), kind.topology, holds, 0.0)
+            option = self._choose(kind, self.flavor, holds, 0.0)
             if option is None:
                 return None
             self._take_out(option.runs)
             self._leave_unneeded(kind, holds)
-            rows = self._place(pods, kind.topology, holds)
+            rows = self._place(kind, self.flavor, holds)
             if rows is None:
                 raise _NoPlaceError(max(option.runs, key=lambda run: self.prices[run.workload.name]).workload.name)
             self._settle_all()
@@ -192,17 +191,15 @@ class _Planner:
                 self.cluster.take(each.run.rows)
             self.out.clear()
 
-    def _choose(
-        self, units: Sequence[Units], topology: TopologyRequest | None, holds: Sequence[Hold], spent: float
-    ) -> Option | None:
+    def _choose(self, kind: GangKind, flavor: str, holds: Sequence[Hold], spent: float) -> Option | None:
         """The cheapest work found whose removal makes room, of what is not out already; None: none within the budget.
 
         First without work that has pods as large as those that need the room: it needs as much elsewhere.
         """
-        level = topology.required if topology is not None else ""
+        one_domain = kind.topology is not None and kind.topology.required
         with self._beside(holds):
-            for smaller in (True, False) if not level else (False,):
-                option = self.room.cheapest(units, level, smaller_only=smaller)
+            for smaller in (False,) if one_domain else (True, False):
+                option = self.room.cheapest(kind, flavor, smaller_only=smaller)
                 if option is not None and spent + option.price <= self.budget_gpu_s:
                     return option
         return None
@@ -229,9 +226,8 @@ class _Planner:
             else:
                 del self.out[each.run.workload.name]
 
-    def _place(self, pods: Ints, topology: TopologyRequest | None, holds: Sequence[Hold]) -> Ints | None:
-        with self._beside(holds):
-            placed = self.cluster.place_pods(pods, topology)
+    def _place(self, kind: GangKind, flavor: str, holds: Sequence[Hold]) -> Ints | None:
+        placed = self.scheduler.place_beside(kind, flavor, holds)
         return None if isinstance(placed, Reason) else placed
 
     # -- what was moved -----------------------------------------------------------------------------------------------
@@ -246,10 +242,10 @@ class _Planner:
             if self._settle(each):
                 continue
             more = self._make_room_for(each)
-            for other in more:
-                self._stay(other)
             if not self._settle(each):
                 raise _NoPlaceError(each.run.workload.name)
+            for other in more:
+                self._stay(other)
             todo = sorted(todo + more, key=lambda each: each.hardness)
 
     def _holds(self, workload: Workload) -> list[Hold]:
@@ -264,7 +260,7 @@ class _Planner:
             yield
 
     def _stay(self, each: _Settling) -> None:
-        """Let pods stay where they were and nothing else is now; with a topology request all of them or none."""
+        """Let pods stay where they were and nothing else is now; if it matters where they stand, all or none."""
         nodes, shapes = self.cluster.state.nodes, self.cluster.state.shapes
         with self._beside(self._holds(each.run.workload)):
             pods: list[list[int]] = each.run.rows.T.tolist()
@@ -281,36 +277,32 @@ class _Planner:
                 )
                 if each.stays[number]:
                     self.cluster.take(each.run.rows[:, number : number + 1])
-        if each.run.kind.topology is not None and not each.stays.all():
+        if not each.run.kind.anywhere and not each.stays.all():
             self.cluster.give_back(each.run.rows[:, each.stays])
             each.stays[:] = False
 
-    def _pods_to_settle(self, each: _Settling) -> Ints:
-        shapes, first, counts = np.unique(each.run.rows[1][~each.stays], return_index=True, return_counts=True)
-        in_order = np.argsort(first)
-        return np.stack([shapes[in_order], counts[in_order]])
+    def _unsettled(self, each: _Settling) -> GangKind:
+        """What of it needs a place: the pods that do not stay; all, if it asks for anything of their places."""
+        kind, counts = each.run.kind, each.run.counts
+        if each.stays.any():
+            sets = np.repeat(np.arange(len(counts)), counts)
+            kind = self.cluster.sized(kind, np.bincount(sets[~each.stays], minlength=len(counts)).tolist())
+        return kind
 
     def _settle(self, each: _Settling) -> bool:
         if each.stays.all():
             return True
-        kind = each.run.kind
-        pods = self._pods_to_settle(each) if kind.topology is None else self.cluster.pods_of(kind, each.run.flavor)
-        placed = self._place(pods, kind.topology, self._holds(each.run.workload))
+        placed = self._place(self._unsettled(each), each.run.flavor, self._holds(each.run.workload))
         if placed is None:
             return False
-        new = each.run.rows.copy()
-        for shape in np.unique(placed[1]).tolist():
-            new[:, ~each.stays & (new[1] == shape)] = placed[:, placed[1] == shape]
-        each.new = new
+        each.new = each.run.rows.copy()
+        each.new[:, ~each.stays] = placed
         return True
 
     def _make_room_for(self, each: _Settling) -> list[_Settling]:
         """Take out more work, so that one that is out finds its place."""
-        kind = each.run.kind
-        pods = self._pods_to_settle(each) if kind.topology is None else self.cluster.pods_of(kind, each.run.flavor)
         spent = sum(self.prices[name] for name in self.out)
-        units = units_of(pods, kind.topology)
-        option = self._choose(units, kind.topology, self._holds(each.run.workload), spent)
+        option = self._choose(self._unsettled(each), each.run.flavor, self._holds(each.run.workload), spent)
         if option is None:
             raise _NoPlaceError(each.run.workload.name)
         return self._take_out(option.runs)

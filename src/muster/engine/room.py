@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from muster.engine.cluster import Cluster
+from muster.engine.cluster import Cluster, GangKind
+from muster.engine.grains import nvlink_depth
 from muster.engine.kernels.domains import fill_spans, node_rooms
 from muster.engine.running import RunningGang, RunningSet
 from muster.kernels import Ints, direct
-from muster.model.workload import TopologyRequest
 
 _node_rooms, _fill = direct(node_rooms), direct(fill_spans)
 
@@ -22,8 +22,8 @@ MOST_PER_NODE = 1 << 20
 """Room that is counted on one node for pods that ask for nothing."""
 NODES_AHEAD = 64
 """Of many nodes those with least in use are priced: four times as many as there are pods, and so many more."""
-MOST_DOMAINS = 64
-"""Of many domains those with most free are priced."""
+DOMAINS_AHEAD = 64
+"""Of many domains those with most free are priced: four times as many as are needed, and so many more."""
 
 Price = Callable[[RunningGang], float | None]
 Pods = tuple[tuple[int, int], ...]
@@ -44,10 +44,9 @@ class Option(NamedTuple):
     runs: list[RunningGang]
 
 
-def units_of(pods: Ints, topology: TopologyRequest | None) -> list[Units]:
-    """The groups of a gang that must each stand in one domain: its segments, or all of it."""
+def units_of(pods: Ints, size: int) -> list[Units]:
+    """Pods in order, cut into groups of ``size`` that must each stand in one domain; 0: all are one group."""
     sets: list[tuple[int, int]] = [(shape, count) for shape, count in pods.T.tolist()]
-    size = topology.segment if topology is not None else 0
     if not size:
         return [Units(tuple(sets))]
     found: list[Units] = []
@@ -102,19 +101,23 @@ class RoomMaker:
         self._parts: dict[tuple[str, int], Ints] = {}
         self._smaller_only = False
 
-    def cheapest(self, units: Sequence[Units], level: str, *, smaller_only: bool) -> Option | None:
-        """The cheapest work found whose removal makes room for all units, each in one domain of ``level`` if any.
+    def cheapest(self, kind: GangKind, flavor: str, *, smaller_only: bool) -> Option | None:
+        """The cheapest work found whose removal makes room for a gang: for all of it in one domain if it must be so.
 
         ``smaller_only`` leaves pods alone that take as much GPU as those that need the room.
         """
         self._smaller_only = smaller_only
+        pods, index = self.cluster.pods_of(kind, flavor), self.cluster.index
+        depth = size = 0
+        if kind.topology is not None and kind.topology.required:
+            depth, size = index.depth_of(kind.topology.required), kind.topology.segment
+        elif kind.groups.together > 1:
+            depth, size = nvlink_depth(index), kind.groups.together
         with self._trying():
-            if level:
-                depth = self.cluster.index.depth_of(level)
-                found = all(self._clear_domains(each, depth) for each in units)
+            if depth:
+                found = all(self._clear_domains(each, depth) for each in units_of(pods, size))
             else:
-                pods = tuple((shape, count * each.times) for each in units for shape, count in each.pods)
-                found = self._clear(self._all, pods)
+                found = self._clear(self._all, tuple((shape, count) for shape, count in pods.T.tolist()))
             return self._option(()) if found else None
 
     def _option(self, before: Sequence[str]) -> Option:
@@ -142,7 +145,7 @@ class RoomMaker:
         free = index.sums(nodes.gpu_free.sum(axis=1))[depth]
         enough = index.real[depth] & (index.sums(nodes.gpus)[depth] * 1000 >= asked)
         domains = np.flatnonzero(enough)
-        domains = domains[np.lexsort((domains, -free[domains]))][:MOST_DOMAINS]
+        domains = domains[np.lexsort((domains, -free[domains]))][: 4 * units.times + DOMAINS_AHEAD]
         heap: list[tuple[float, int]] = []
 
         def push(domain: int) -> None:
