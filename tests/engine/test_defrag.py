@@ -52,7 +52,7 @@ def fragmented(rng: random.Random, nodes: int) -> Snapshot:
     scheduler.config = Config(placement="random", queueing="best-effort", defragment=False)
     scheduler.cycle(0.0)
     for run in list(scheduler.running):
-        if rng.random() < 0.55:
+        if rng.random() < 0.4:
             scheduler.finish(run.workload.name, 1.0)
         elif run.workload.checkpointing is not None and rng.random() < 0.7:
             run.checkpointed_s = rng.uniform(1.0, NOW_S)
@@ -61,11 +61,15 @@ def fragmented(rng: random.Random, nodes: int) -> Snapshot:
     return scheduler.snapshot(NOW_S)
 
 
-def random_gang(rng: random.Random) -> Workload:
-    pods = rng.choice((1, 2, 3, 4, 6))
+def random_gang(rng: random.Random, snapshot: Snapshot) -> Workload:
+    """A gang that asks for some of what is free, in large pieces."""
+    held = sum(each.workload.gpu_milli for each in snapshot.running)
+    free = len(snapshot.fleet) * 8 - held // 1000
+    shape = rng.choice((SHAPES[2], SHAPES[3], SHAPES[3], PodShape(1000, 0, 6)))
+    pods = max(1, int(free * rng.uniform(0.4, 1.0)) // shape.gpus)
     request = rng.choice((*REQUESTS, TopologyRequest(required="rack", segment=2)))
     return Workload(
-        "gang", (PodSet(rng.choice(SHAPES), pods), PodSet(PodShape(1000, 0, 0), rng.choice((0, 1)))),
+        "gang", (PodSet(shape, pods), PodSet(PodShape(1000, 0, 0), rng.choice((0, 1)))),
         submitted_s=NOW_S, time_limit_s=40_000.0, topology=request,
     )  # fmt: skip
 
@@ -90,8 +94,9 @@ def check_state(scheduler: Scheduler) -> None:
 def test_plans_are_tried_in_memory_and_can_be_carried_out(seed: int, nodes: int, budget: float) -> None:
     rng = random.Random(seed)
     config = Config(move_limit=1e9)
-    scheduler = Scheduler(fragmented(rng, nodes), config)
-    scheduler.submit(random_gang(rng))
+    snapshot = fragmented(rng, nodes)
+    scheduler = Scheduler(snapshot, config)
+    scheduler.submit(random_gang(rng, snapshot))
     gang = scheduler.pending.gangs["gang"]
     arrays = scheduler.cluster.state.nodes
     before = [array.copy() for array in (arrays.cpu_free, arrays.memory_free, arrays.gpu_free, arrays.pods)]
@@ -118,9 +123,10 @@ def test_after_a_cycle_with_moves_all_invariants_hold_and_the_plan_is_empty(seed
     snapshot = fragmented(rng, nodes)
     scheduler = Scheduler(snapshot, config)
     running = {run.workload.name for run in scheduler.running}
-    gang = random_gang(rng)
-    for number in range(4):
-        scheduler.submit(Workload(f"g{number}", gang.pod_sets, NOW_S + number, 40_000.0, 40_000.0))
+    gang = random_gang(rng, snapshot)
+    for number in range(2):
+        pod_sets = (PodSet(gang.pod_sets[0].shape, max(1, gang.pod_sets[0].count // 2)),)
+        scheduler.submit(Workload(f"g{number}", pod_sets, NOW_S + number, 40_000.0, 40_000.0, topology=gang.topology))
     before = scheduler.snapshot(NOW_S)
     plan = scheduler.cycle(NOW_S)
     check_state(scheduler)

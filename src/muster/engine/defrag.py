@@ -83,7 +83,6 @@ def relocate(scheduler: Scheduler, gang: Gang, moves: Moves, now_s: float) -> li
         cluster.release(run.rows)
         for slot in scheduler.slots.values():
             slot.ended(run, cluster)
-            slot.stale = True
         name, cost_gpu_s = run.workload.name, run.lost_gpu_s(now_s)
         decisions.append(Migrate(name, cluster.places(rows), "room", cost_gpu_s, gang.workload.name))
     for run, rows in moves.moved:
