@@ -86,6 +86,7 @@ class RunningSet:
         self._held: dict[tuple[str, str], int] = {}
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
         self._by_node: dict[int, dict[str, RunningGang]] = {}
+        self._entered: dict[str, frozenset[int]] = {}
         self._priorities: dict[int, int] = {}
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
@@ -112,6 +113,7 @@ class RunningSet:
         self._by_name[run.workload.name] = run
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
+        self._entered[run.workload.name] = run.nodes
         for node in run.nodes:
             self._by_node.setdefault(node, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
@@ -131,7 +133,7 @@ class RunningSet:
         if not self._priorities[run.workload.priority]:
             del self._priorities[run.workload.priority]
         del self._by_queue[run.workload.queue][name]
-        for node in run.nodes:
+        for node in self._entered.pop(name):  # it may have lost some since
             del self._by_node[node][name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
@@ -167,7 +169,7 @@ class RunningSet:
 
     def on_node(self, node: int) -> Iterable[RunningGang]:
         """What has a pod on a node, first come first."""
-        return self._by_node.get(node, {}).values()
+        return [run for run in self._by_node.get(node, {}).values() if node in run.nodes]
 
     @property
     def lowest_priority(self) -> float:

@@ -32,7 +32,7 @@ from muster.engine.timeline import Slot, earliest_slot
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
-from muster.model.fleet import Node, Topology
+from muster.model.fleet import WHOLE_GPU_MILLI, Node, Topology
 from muster.model.parallelism import check_parallelism
 from muster.model.plan import Decision, Evict, Place, Plan, Quarantine, Reserve
 from muster.model.reasons import Reason, Tier
