@@ -70,6 +70,15 @@ def units_of(pods: Ints, size: int) -> list[Units]:
     return found
 
 
+def one_domain(cluster: Cluster, kind: GangKind) -> tuple[int, int]:
+    """The depth of the domain that each group of a gang's pods must stand in (0: none), and its size (0: all)."""
+    if kind.topology is not None and kind.topology.required:
+        return cluster.index.depth_of(kind.topology.required), kind.topology.segment
+    if kind.groups.together > 1:
+        return nvlink_depth(cluster.index), kind.groups.together
+    return 0, 0
+
+
 class _Step(NamedTuple):
     """Taking ``runs`` away makes room for ``gain`` pods more; ordered by the price of one, then by what is moved."""
 
@@ -107,12 +116,8 @@ class RoomMaker:
         ``smaller_only`` leaves pods alone that take as much GPU as those that need the room.
         """
         self._smaller_only = smaller_only
-        pods, index = self.cluster.pods_of(kind, flavor), self.cluster.index
-        depth = size = 0
-        if kind.topology is not None and kind.topology.required:
-            depth, size = index.depth_of(kind.topology.required), kind.topology.segment
-        elif kind.groups.together > 1:
-            depth, size = nvlink_depth(index), kind.groups.together
+        pods = self.cluster.pods_of(kind, flavor)
+        depth, size = one_domain(self.cluster, kind)
         with self._trying():
             if depth:
                 found = all(self._clear_domains(each, depth) for each in units_of(pods, size))
