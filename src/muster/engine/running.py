@@ -90,6 +90,8 @@ class RunningSet:
         self._priorities: dict[int, int] = {}
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
+        self.journal: list[tuple[RunningGang, Ints | None]] | None = None
+        """What came (with its places) and went (None) since somebody set it empty; None: nobody did, or it overran."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -109,6 +111,7 @@ class RunningSet:
 
     def add(self, run: RunningGang) -> None:
         """Enter a gang that starts."""
+        self._note(run, run.rows)
         run.limit_s = run.started_s + self.expected_s(run.workload)
         self._by_name[run.workload.name] = run
         insort(self._ends, (run.limit_s, run.workload.name))
@@ -126,6 +129,7 @@ class RunningSet:
     def remove(self, name: str) -> RunningGang:
         """Take out a gang that ends."""
         run = self._by_name.pop(name)
+        self._note(run, None)
         self._elastic.get(run.workload.queue, {}).pop(name, None)
         self._hold(run, -run.kind.milli)
         del self._ends[bisect_left(self._ends, (run.limit_s, name))]
@@ -137,6 +141,12 @@ class RunningSet:
             del self._by_node[node][name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
+
+    def _note(self, run: RunningGang, rows: Ints | None) -> None:
+        if self.journal is not None:
+            self.journal.append((run, rows))
+            if len(self.journal) > 1000 + 2 * len(self):
+                self.journal = None
 
     def _hold(self, run: RunningGang, milli: int) -> None:
         held = self._milli.setdefault(run.workload.queue, {})

@@ -11,6 +11,7 @@ waits.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
@@ -22,13 +23,14 @@ from muster.engine.config import Config
 from muster.engine.defrag import plan_moves, relocate
 from muster.engine.elastic import grow, shrink
 from muster.engine.failures import FailureLog, lose_pods, repair
+from muster.engine.future import Future
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.shares import Shares
 from muster.engine.sizes import Counts, largest
-from muster.engine.timeline import Slot, earliest_slot
+from muster.engine.timeline import Slot, kept_for
 from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
@@ -72,6 +74,7 @@ class Scheduler:
         self.broken: dict[str, float] = {}
         self._taken_s = snapshot.taken_s
         self._quarantined: list[Quarantine] = []
+        self.future: Future | None = None
         self._quota_version = 0
         self._deadlines: list[tuple[float, str]] = []
         self._rooms: dict[str, tuple[int, int]] = {}
@@ -252,7 +255,7 @@ class Scheduler:
                 if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
                     continue
             if slot is not None:
-                if slot is not self.slots.get(slot.name):
+                if not slot.repeats(self.slots.get(slot.name)):
                     decisions.append(Reserve(gang.workload.name, slot.start_s, slot.node_names(self.cluster)))
                 self.slots[slot.name] = slot
                 met.add(slot.name)
@@ -431,7 +434,7 @@ class Scheduler:
         Of reserved starts those in ``slots`` count, else those that it may not delay.
         """
         slots = self._ahead_of(workload) if slots is None else slots
-        holds = [slot.hold() for slot in slots if slot.overlaps(now_s, ends_s)]
+        holds = kept_for([slot for slot in slots if slot.overlaps(now_s, ends_s)], now_s)
         advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
         return holds + [hold for hold in advance if hold is not None]
 
@@ -497,15 +500,16 @@ class Scheduler:
         known = self.slots.get(gang.workload.name)
         if known is not None and not known.stale and known.start_s > now_s:
             return known
+        if self.future is None:
+            self.future = Future(self.cluster, self.running, now_s)
         others = self._ahead_of(gang.workload)
-        flavors = [flavor for flavor in self.flavors_of(gang.kind) if self._has_quota(gang, flavor)]
-        found = [
-            slot
-            for flavor in flavors
-            if (slot := earliest_slot(self.cluster, self.running, gang, flavor, now_s, others)) is not None
-        ]
-        best = min(found, key=lambda slot: slot.start_s, default=None)
-        if known is not None and known.start_s > now_s and (best is None or best.start_s > known.start_s):
+        best, until_s = None, known.start_s if known is not None and known.start_s > now_s else math.inf
+        for flavor in self.flavors_of(gang.kind):
+            if self._has_quota(gang, flavor):
+                found = self.future.earliest(gang, flavor, now_s, others, until_s)
+                if found is not None and (best is None or found.start_s < best.start_s):
+                    best, until_s = found, found.start_s
+        if best is None and known is not None and known.start_s > now_s:
             known.stale = False
             return known
         if best is None:
