@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from muster.engine.config import Config
 from muster.engine.decide import decide
+from muster.engine.kernels.future import add_use
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
-from muster.engine.timeline import add_rows
 from muster.errors import InputError, StateError
 from muster.model.fleet import Device, Fleet, Node, Topology
 from muster.model.plan import Evict, Migrate, Place, Plan, Reserve, Resize, Wait
@@ -79,9 +79,8 @@ def check(scheduler: Scheduler) -> None:
         )
     for slot in scheduler.slots.values():
         coming = slot.coming * 0
-        row_of: dict[int, int] = {node: row for row, node in enumerate(slot.nodes.tolist())}
         for name in slot.waits_for:
-            add_rows(coming, row_of, scheduler.running[name].rows, scheduler.cluster, 1)
+            add_use(scheduler.running[name].rows, 1, slot.nodes, coming, scheduler.cluster.state.shapes)
         assert (coming == slot.coming).all(), "what will come is the sum of what it waits for"
     for queue in scheduler.queues:
         for flavor in scheduler.cluster.flavors:

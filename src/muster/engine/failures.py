@@ -26,7 +26,6 @@ from muster.engine.grains import nvlink_depth
 from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
 from muster.engine.state import REPLACEMENT
-from muster.engine.timeline import earliest_slot
 from muster.kernels import Ints
 from muster.model.fleet import Node
 from muster.model.plan import Decision, Evict, Migrate
@@ -191,8 +190,7 @@ def _should_wait(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
         return False
     gang = Gang(run.workload, _replacements(scheduler, run))
     others = list(scheduler.slots.values())
-    slot = earliest_slot(scheduler.cluster, scheduler.running, gang, run.flavor, now_s, others)
-    return slot is not None and slot.start_s <= until_s
+    return scheduler.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s) is not None
 
 
 def _go_on_smaller(scheduler: Scheduler, run: RunningGang, now_s: float) -> Decision | None:

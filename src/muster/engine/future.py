@@ -40,6 +40,10 @@ class _Booked:
         self.number = number
         self.start = start
 
+    def columns(self) -> Ints:
+        """Its columns in the table."""
+        return np.arange(self.start, self.start + self.rows.shape[1], dtype=np.int64)
+
 
 class Future:
     """Finds the earliest start of gangs that wait, beside running work and the slots of others."""
@@ -62,16 +66,16 @@ class Future:
         self._follow(now_s)
         self._keep(others, now_s)
         kind, lasts_s = gang.kind.least, self._running.expected_s(gang.workload)
-        times = self._times(now_s, until_s)
-        possible = self._possible(kind, flavor, lasts_s, times)
-        if not self._slots and len(possible) > 8:  # with more room nothing fails that did not before
-            ends = possible.tolist()
-            first = bisect_left(ends, True, key=lambda at: self._placed(kind, flavor, lasts_s, times[at]) is not None)
-            possible = possible[first : first + 1]
-        for at in possible.tolist():
-            placed = self._placed(kind, flavor, lasts_s, times[at])
+        starts = self._possible(kind, flavor, lasts_s, self._times(now_s, until_s))
+        if not self._slots and len(starts) > 8:  # with more room nothing fails that did not before
+            first = bisect_left(
+                starts, True, key=lambda start_s: self._placed(kind, flavor, lasts_s, start_s) is not None
+            )
+            starts = starts[first : first + 1]
+        for start_s in starts:
+            placed = self._placed(kind, flavor, lasts_s, start_s)
             if placed is not None:
-                return self._slot(gang, flavor, float(times[at]), lasts_s, placed)
+                return self._slot(gang, flavor, start_s, lasts_s, placed)
         return None
 
     def ends_s(self, run: RunningGang) -> float:
@@ -158,8 +162,7 @@ class Future:
     def _make_room(self, count: int) -> None:
         """The table of pods without those that are gone, with room for more."""
         live = sorted(self._booked.values(), key=lambda each: each.number)
-        columns = [np.arange(each.start, each.start + each.rows.shape[1]) for each in live]
-        kept = np.concatenate([np.zeros(0, np.int64), *columns])
+        kept = np.concatenate([np.zeros(0, np.int64), *(each.columns() for each in live)])
         size = max(256, 2 * (len(kept) + count))
         pods, ends = np.zeros((4, size), np.int64), np.zeros(size)
         pods[:, : len(kept)], ends[: len(kept)] = self._pods[:, kept], self._pod_ends[kept]
@@ -219,15 +222,15 @@ class Future:
         start, end = bisect_right(self._ends, now_s), bisect_right(self._ends, until_s)
         return np.array([now_s, *self._ends[start:end]])
 
-    def _possible(self, kind: GangKind, flavor: str, lasts_s: float, times: Floats) -> Ints:
-        """At which of the times there is room for all pods, as far as that can be counted."""
+    def _possible(self, kind: GangKind, flavor: str, lasts_s: float, times: Floats) -> list[float]:
+        """Those the times at which there is room for all pods, as far as that can be counted."""
         state = self._cluster.state
         enough = np.ones(len(times), np.bool_)
         rooms = np.zeros(len(times) + 1, np.int64)
         for shape, count in self._cluster.pods_of(kind, flavor).T.tolist():
             _rooms_at(shape, count, lasts_s, times, self._points, state.nodes, state.shapes, self._low, rooms)
             enough &= rooms[:-1] >= count
-        return np.flatnonzero(enough)
+        return times[enough].tolist()
 
     def _placed(self, kind: GangKind, flavor: str, lasts_s: float, start_s: float) -> Ints | None:
         """The gang's places if it starts at a time, with what has ended by then released; None if it does not fit."""
@@ -251,7 +254,7 @@ class Future:
         there = np.zeros(len(self._cluster.state.node_list), np.bool_)
         there[found.nodes] = True
         pods = self._pods[:, : self._used]
-        owners = np.unique(pods[3, there[pods[0]] & (self._pod_ends[: self._used] <= start_s)])
-        for number in owners.tolist():
+        owners: list[int] = np.unique(pods[3, there[pods[0]] & (self._pod_ends[: self._used] <= start_s)]).tolist()
+        for number in owners:
             found.expect(self._owners[number].run, self._cluster)
         return found

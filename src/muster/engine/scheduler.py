@@ -74,7 +74,7 @@ class Scheduler:
         self.broken: dict[str, float] = {}
         self._taken_s = snapshot.taken_s
         self._quarantined: list[Quarantine] = []
-        self.future: Future | None = None
+        self._future: Future | None = None
         self._quota_version = 0
         self._deadlines: list[tuple[float, str]] = []
         self._rooms: dict[str, tuple[int, int]] = {}
@@ -242,7 +242,7 @@ class Scheduler:
         self._quarantined.clear()
         met: set[str] = set()
         for gang in self._heads():
-            reason = self._try(gang, now_s, decisions)
+            reason = self._try(gang, now_s, decisions, backfilled=bool(met))
             if reason in (*_NO_ROOM, Reason.QUOTA) and self._preempt(gang, reason, now_s, decisions):
                 continue
             if reason not in (*_NO_ROOM, Reason.RESERVED) and not self._entitled(gang, reason):
@@ -361,7 +361,7 @@ class Scheduler:
             return True
         return self.running.held_by(workload.queue, workload.user) + milli <= queue.max_running_milli
 
-    def _try(self, gang: Gang, now_s: float, decisions: list[Decision]) -> Reason | None:
+    def _try(self, gang: Gang, now_s: float, decisions: list[Decision], *, backfilled: bool) -> Reason | None:
         """Start a gang if it may and can; else why not, the reason of the flavor that came nearest."""
         workload, kind = gang.workload, gang.kind
         gang.reason = self._gated(workload, now_s)
@@ -371,7 +371,7 @@ class Scheduler:
         for flavor in self.flavors_of(kind):
             found = self._fit(gang, flavor, now_s)
             if not isinstance(found, Reason):
-                self._start(gang, flavor, *found, now_s, decisions, backfilled=bool(self._ahead_of(workload)))
+                self._start(gang, flavor, *found, now_s, decisions, backfilled=backfilled)
                 return None
             reasons.append(found)
         gang.reason = max(reasons, key=lambda reason: (reason.tier, -reason.bit))
@@ -500,13 +500,11 @@ class Scheduler:
         known = self.slots.get(gang.workload.name)
         if known is not None and not known.stale and known.start_s > now_s:
             return known
-        if self.future is None:
-            self.future = Future(self.cluster, self.running, now_s)
         others = self._ahead_of(gang.workload)
         best, until_s = None, known.start_s if known is not None and known.start_s > now_s else math.inf
         for flavor in self.flavors_of(gang.kind):
             if self._has_quota(gang, flavor):
-                found = self.future.earliest(gang, flavor, now_s, others, until_s)
+                found = self.look_ahead(now_s).earliest(gang, flavor, now_s, others, until_s)
                 if found is not None and (best is None or found.start_s < best.start_s):
                     best, until_s = found, found.start_s
         if best is None and known is not None and known.start_s > now_s:
@@ -515,6 +513,12 @@ class Scheduler:
         if best is None:
             gang.reason = Reason.NEVER_FITS
         return best
+
+    def look_ahead(self, now_s: float) -> Future:
+        """What will be free when; it is made when it is asked for first."""
+        if self._future is None:
+            self._future = Future(self.cluster, self.running, now_s)
+        return self._future
 
     def _has_quota(self, gang: Gang, flavor: str) -> bool:
         if not self.queues or self.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is None:
@@ -569,7 +573,7 @@ class Scheduler:
         for gang in gangs:
             if gang.workload.name in self.slots or self.running.expected_s(gang.workload) >= longest_s:
                 continue
-            reason = self._try(gang, now_s, decisions)
+            reason = self._try(gang, now_s, decisions, backfilled=bool(self._ahead_of(gang.workload)))
             if reason is None:
                 return True
             if reason is Reason.RESERVED:

@@ -82,7 +82,7 @@ class Slot:
 def kept_for(slots: Sequence[Slot], now_s: float) -> list[Hold]:
     """What must stay free for some slots, from now on: on each node the most that is needed at any of their starts.
 
-    What is needed at a time is what all slots take that are under way then, less what running work will have given back.
+    What is needed at a time is what the slots under way then take, less what running work gives back until then.
     """
     if len(slots) < 2:
         return [slot.hold() for slot in slots]

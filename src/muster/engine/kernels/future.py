@@ -5,6 +5,8 @@ The first point of a node holds from the past on; time goes forward only, so poi
 
 from __future__ import annotations
 
+# Numpy's stubs do not tell an element from an array where the number of axes is not known.
+# pyright: reportArgumentType=false
 from typing import NamedTuple
 
 import numpy as np
@@ -176,7 +178,7 @@ def first_from(times: Floats, time_s: float, later_s: float) -> int:
 
 @entry_kernel
 def add_use(pods: Ints, sign: int, rows: Ints, amounts: Ints, shapes: ShapeArrays) -> int:
-    """Add what pods take to ``amounts``, which has a row for each of the sorted nodes ``rows``; how many stand there."""
+    """Add what pods take to ``amounts``, which has a row a node of the sorted ``rows``; how many stand there."""
     found = 0
     for pod in range(pods.shape[1]):
         node, shape, devices = pods[0, pod], pods[1, pod], pods[2, pod]
