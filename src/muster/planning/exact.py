@@ -60,8 +60,8 @@ def plan_exactly(scheduler: Scheduler, name: str, now_s: float, limit_s: float =
     flavor = next(iter(scheduler.flavors_of(gang.kind)))
     problem, runs = move_problem(scheduler, gang, flavor, now_s)
     solution = solve_apart(problem, limit_s)
-    if solution is None or solution.status == "unknown":
-        return _greedy(scheduler, gang, now_s, f"the solver found nothing in {limit_s:g} s")
+    if isinstance(solution, str):
+        return _greedy(scheduler, gang, now_s, solution)
     if solution.status == "infeasible":
         return ExactMoves(None, True)
     rows = [np.array(places, np.int64).reshape(-1, 3).T.copy() for places in solution.places]
@@ -71,16 +71,21 @@ def plan_exactly(scheduler: Scheduler, name: str, now_s: float, limit_s: float =
     return ExactMoves(Moves(flavor, rows[0], moved, solution.cost_gpu_s), exact, solution.bound_gpu_s, note)
 
 
-def solve_apart(problem: MoveProblem, limit_s: float) -> MoveSolution | None:
-    """Run the solver in a process of its own; None if it did not come back."""
+def solve_apart(problem: MoveProblem, limit_s: float) -> MoveSolution | str:
+    """Run the solver in a process of its own; if it gives no answer, why."""
     command = [sys.executable, "-m", "muster.planning.exact_solver", str(limit_s)]
+    nothing = f"the solver found nothing in {limit_s:g} s"
     try:
         done = subprocess.run(
-            command, input=msgspec.json.encode(problem), capture_output=True, timeout=limit_s + GRACE_S, check=True
+            command, input=msgspec.json.encode(problem), capture_output=True, timeout=limit_s + GRACE_S, check=False
         )
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        return None
-    return msgspec.json.decode(done.stdout, type=MoveSolution)
+    except subprocess.TimeoutExpired:
+        return nothing
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"the solver failed ({last or f'exit status {done.returncode}'})"
+    solution = msgspec.json.decode(done.stdout, type=MoveSolution)
+    return nothing if solution.status == "unknown" else solution
 
 
 def _not_modelled(scheduler: Scheduler, gang: Gang, now_s: float) -> str:
