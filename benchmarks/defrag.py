@@ -1,8 +1,8 @@
-"""Defragmentation: gangs that need whole nodes on a fleet of fragments, and how far the engine's moves are from the best.
+"""Defragmentation: gangs that need whole nodes on a fleet of fragments, and how far the moves are from the best.
 
     .venv/bin/python benchmarks/defrag.py [--nodes 500] [--large 10000] [--cases 200]
 
-1. 41 gangs of 10 pods x 8 GPUs wait on 500 nodes with small work on each: one cycle. Bar: 5 s. Twice: one job of 1 GPU a
+1. 41 gangs of 10 pods x 8 GPUs wait on 500 nodes with small work on each: one cycle. Bar: 5 s. Twice: a job of 1 GPU a
    node, and a mix of jobs and gangs that holds a sixth of all GPUs.
 2. The same fleet, larger: the longest search that finds nothing, as each job is dear; and one that finds moves.
 3. Small random cases, moves of the engine beside those of the exact solver (skipped without ortools).
