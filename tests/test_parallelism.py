@@ -44,8 +44,8 @@ def test_data_is_what_the_others_leave() -> None:
 @pytest.mark.parametrize(
     ("asked", "field", "said"),
     [
-        (Parallelism(0), "p.tensor", "is 0, not 1 or more"),
-        (Parallelism(data=-1), "p.data", "is -1, not 0 or more"),
+        (Parallelism(0), "p.tensor", "is 0, not within 1 to"),
+        (Parallelism(data=-1), "p.data", "is -1, not within 0 to"),
         (Parallelism(overlap=2.0), "p.overlap", "is 2.0, not within 0 to 1"),
         (Parallelism(3), "p.tensor", "3 GPUs of a group and 8 of a pod: neither divides the other"),
         (Parallelism(12), "p.tensor", "12 GPUs of a group and 8 of a pod: neither divides the other"),

@@ -21,6 +21,7 @@ COMMANDS = {
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
     "explain-config": ("muster.cli.explain_config", "Every setting of the scheduling cycle: default and meaning."),
     "tune": ("muster.cli.tune", "Fit the default policy to a fleet and a mix of pod shapes."),
+    "slowdown": ("muster.cli.slowdown", "How much longer a training step takes on one placement than on another."),
     "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),

@@ -25,7 +25,7 @@ STEPS = 200
 JOB_KEYS = (
     "name", "queue", "user", "pods", "gpus", "priority", "state", "submitted_s", "started_s", "finished_s", "wait_s",
     "promised_s", "reserved_s", "starts", "evictions", "moves", "backfilled", "done_s", "lost_s", "restart_s",
-    "reason",
+    "slow_s", "slowdown", "placement", "reason",
 )  # fmt: skip
 """The keys of a job's record, in order."""
 
@@ -98,6 +98,9 @@ def job_records(run: ClusterRun) -> list[dict[str, Any]]:
                 "done_s": story.done_s,
                 "lost_s": story.lost_s,
                 "restart_s": story.restart_s,
+                "slow_s": story.slow_s,
+                "slowdown": None if math.isnan(story.slowdown) else story.slowdown,
+                "placement": story.placement or None,
                 "reason": reason.name.lower() if state == "waiting" and reason is not None else None,
             }
         )
@@ -145,7 +148,9 @@ def _print(
     prepared: PreparedRun, metrics: RunMetrics, jobs: list[dict[str, Any]], output: str, wall_s: float | None
 ) -> None:
     if len(jobs) <= MOST_SHOWN or output == "wide":
-        emit(jobs, _JOB_COLUMNS, output=output, schema=SCHEMA, list_key="jobs", title="Jobs")
+        told = any(job["slowdown"] is not None for job in jobs)
+        columns = [each for each in _JOB_COLUMNS if told or each.key != "slowdown"]
+        emit(jobs, columns, output=output, schema=SCHEMA, list_key="jobs", title="Jobs")
         click.echo()
     _print_waits("Waits by GPUs asked for", "GPUs", metrics, by_queue=False)
     if len(metrics.by_queue) > 1:
@@ -173,6 +178,9 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         ["  lost", _number(metrics.lost_hours), share(metrics.lost_hours)],
         ["  restarts", _number(metrics.restart_hours), share(metrics.restart_hours)],
     ]
+    told = metrics.slowdowns
+    if metrics.slow_hours:
+        rows.append(["  slow", _number(metrics.slow_hours), f"{share(metrics.slow_hours)}, by where jobs stand"])
     if prepared.config.gangs == "one-by-one":
         rows.append(["  idle", _number(metrics.idle_hours), "held by gangs that had not all their pods"])
     jobs = "job" if metrics.evicted_jobs == 1 else "jobs"
@@ -182,6 +190,9 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
         ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
     ]
+    if told.jobs:
+        note = f"mean of {told.jobs:,}; most {told.max:.3f}; {told.slowed:,} above 1.05"
+        rows.append(["slow-down of a step", f"{told.mean:.3f}", note])
     return rows
 
 
@@ -234,6 +245,7 @@ _JOB_COLUMNS = [
     Column("finished_s", "finished", right=True, show=duration),
     Column("evictions", "stopped", right=True),
     Column("lost_s", "lost", right=True, show=duration),
+    Column("slowdown", "slow-down", right=True, show=lambda told: "" if told is None else f"{told:.3f}"),
     Column("reserved_s", "starts at", right=True, show=duration),
     Column("reason", "waits for", show=lambda reason: (reason or "").replace("_", " ")),
 ]

@@ -75,6 +75,9 @@ class RankGroups(Struct, frozen=True):
     near: int = 1
 
 
+MOST = 10**15
+"""The largest number that is believed."""
+
 NO_GROUPS = RankGroups()
 
 
@@ -90,19 +93,24 @@ def rank_groups(workload: Workload) -> RankGroups:
     return RankGroups(together, math.lcm(asked.tensor * asked.pipeline * asked.expert, shape.gpus) // shape.gpus)
 
 
+def check_degrees(asked: Parallelism, field: str = "parallelism") -> None:
+    """Raise `InputError`, naming the field, where a number makes no sense whatever the pods are."""
+    for name in ("tensor", "pipeline", "expert", "sequence", "micro_batch", "top_k", "element_bytes", "interleave"):
+        if not 1 <= getattr(asked, name) <= MOST:
+            raise InputError(f"is {getattr(asked, name)}, not within 1 to 10^15", field=f"{field}.{name}")
+    for name in ("data", "parameters", "layers", "hidden", "microbatches", "expert_layers", "achieved_tflops"):
+        if not 0 <= getattr(asked, name) <= MOST:
+            raise InputError(f"is {getattr(asked, name)}, not within 0 to 10^15", field=f"{field}.{name}")
+    if not 0 <= asked.overlap <= 1:
+        raise InputError(f"is {asked.overlap}, not within 0 to 1", field=f"{field}.overlap")
+
+
 def check_parallelism(workload: Workload, field: str = "parallelism") -> None:
     """Raise `InputError`, naming the field, where the parallelism of a workload and its pods do not go together."""
     asked = workload.parallelism
     if asked is None:
         return
-    for name in ("tensor", "pipeline", "expert", "sequence", "micro_batch", "top_k", "element_bytes", "interleave"):
-        if getattr(asked, name) < 1:
-            raise InputError(f"is {getattr(asked, name)}, not 1 or more", field=f"{field}.{name}")
-    for name in ("data", "parameters", "layers", "hidden", "microbatches", "expert_layers", "achieved_tflops"):
-        if not 0 <= getattr(asked, name) < 1e18:
-            raise InputError(f"is {getattr(asked, name)}, not 0 or more", field=f"{field}.{name}")
-    if not 0 <= asked.overlap <= 1:
-        raise InputError(f"is {asked.overlap}, not within 0 to 1", field=f"{field}.overlap")
+    check_degrees(asked, field)
     sets = [each for each in workload.pod_sets if each.shape.gpus and each.count]
     if not sets:
         raise InputError("the pods ask for no GPU", field=field)

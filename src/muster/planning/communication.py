@@ -36,18 +36,18 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from muster.catalog import LINKS, find_gpu, find_link
+from muster.catalog import LINKS, find_gpu, find_link, hop_latency_s
 from muster.engine.domains import TopologyIndex
 from muster.engine.state import Allocation, FleetState
 from muster.errors import InputError
 
 GB = 1e9
 
-INSIDE_LATENCY_S = 2e-6
-"""Latency of one hop over NVLink: below 2 us, this is the upper end. A rule of thumb, not measured here."""
+INSIDE_LATENCY_S = hop_latency_s("NVLink")
+"""Latency of one hop over NVLink, from the catalog."""
 
-OUTSIDE_LATENCY_S = 5e-6
-"""Latency of one hop over the network: 2 to 10 us. A rule of thumb, not measured here."""
+OUTSIDE_LATENCY_S = hop_latency_s("network")
+"""Latency of one hop over the network, from the catalog."""
 
 
 class Spot(Struct, frozen=True):

@@ -28,6 +28,7 @@ from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Reserve
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import PodSet, Workload
+from muster.planning.placed import Network, Placements, text_of
 from muster.sim.events import Events
 
 WHOLE = -1
@@ -46,6 +47,8 @@ class RunOptions(Struct, frozen=True):
         check_every: after so many events the invariants are checked; 0: never.
         keep_places: keep where each pod was, for Gantt charts.
         keep_plans: keep every plan that is not empty, with its time.
+        network: what the slow-down of placements is told from, beside the GPU models.
+        stretch: run times are those at the best placement, and longer by the slow-down where a job stands.
     """
 
     at_limit: Literal["kill", "run-on"] = "kill"
@@ -53,6 +56,8 @@ class RunOptions(Struct, frozen=True):
     check_every: Annotated[int, Meta(ge=0)] = 0
     keep_places: bool = False
     keep_plans: bool = False
+    network: Network = Network()
+    stretch: bool = False
 
 
 class JobStory(Struct):
@@ -66,6 +71,9 @@ class JobStory(Struct):
         lost_s: work that was done and lost, since the last checkpoint before an eviction or a kill.
         restart_s: time spent in restarts.
         move_s: what moves cost it: lost work and restarts, as counted above.
+        slow_s: time lost by standing worse than at best, where run times are stretched by that.
+        slowdown: of a step at its last start, by the communication model; NaN where it is not told.
+        placement: GPUs in each NVLink domain at its last start, in the order of ranks; empty where it is not told.
         backfilled: its first start ran past others with a reserved start.
         killed: it was stopped at its time limit.
     """
@@ -81,6 +89,9 @@ class JobStory(Struct):
     lost_s: float = 0.0
     restart_s: float = 0.0
     move_s: float = 0.0
+    slow_s: float = 0.0
+    slowdown: float = math.nan
+    placement: str = ""
     backfilled: bool = False
     killed: bool = False
 
@@ -88,7 +99,8 @@ class JobStory(Struct):
 class Spell(Struct):
     """A time in which a gang runs, from a start to its end or eviction; ``end_s`` is NaN while it runs.
 
-    The first ``restart_s`` are its restart; ``until_s`` is when it will end by itself, or be ``killed``.
+    The first ``restart_s`` are its restart; ``until_s`` is when it will end by itself, or be ``killed``. A second of
+    work takes ``pace`` seconds.
     """
 
     job: int
@@ -97,6 +109,7 @@ class Spell(Struct):
     until_s: float
     killed: bool
     end_s: float = math.nan
+    pace: float = 1.0
 
 
 class Holding(Struct):
@@ -132,6 +145,7 @@ class ClusterRun:
         self.options = options or RunOptions()
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
         _check_workloads(snapshot, self.workloads)
+        self._placements = _placements(snapshot, self.workloads, self.options)
         self.fleet = snapshot.fleet
         self.scheduler = Scheduler(snapshot, config)
         self.stories = [JobStory(each.submitted_s) for each in self.workloads]
@@ -378,7 +392,7 @@ class ClusterRun:
             self._placed[index] = self._placed.get(index, 0) + 1
             if self._placed[index] < self.workloads[index].pods:
                 return
-        self._begin(index, now_s, backfilled=decision.backfilled)
+        self._begin(index, now_s, backfilled=decision.backfilled, pods=decision.pods if pod == WHOLE else ())
 
     def _hold(self, name: str, pods: tuple[PodPlacement, ...], now_s: float) -> None:
         """A gang or pod of that name holds its places from now on."""
@@ -393,25 +407,35 @@ class ClusterRun:
         if protected_s:
             self._wake(now_s + protected_s)
 
-    def _begin(self, index: int, now_s: float, *, backfilled: bool) -> None:
+    def _begin(self, index: int, now_s: float, *, backfilled: bool, pods: Sequence[PodPlacement]) -> None:
         story, workload = self.stories[index], self.workloads[index]
+        pace = self._pace(index, pods)
         if math.isnan(story.started_s):
             story.started_s, story.backfilled = now_s, backfilled
         story.starts += 1
         saved = workload.checkpointing
         restart_s = saved.restart_s if saved is not None and story.starts > 1 else 0.0
         duration_s = math.inf if workload.duration_s is None else workload.duration_s
-        until_s = now_s + restart_s + max(0.0, duration_s - story.done_s)
+        until_s = now_s + restart_s + max(0.0, duration_s - story.done_s) * pace
         killed = False
         if self.options.at_limit == "kill" and workload.time_limit_s is not None:
             killed = now_s + workload.time_limit_s < until_s
             until_s = min(until_s, now_s + workload.time_limit_s)
         self._runs[index] = len(self.spells)
-        self.spells.append(Spell(index, now_s, restart_s, until_s, killed))
+        self.spells.append(Spell(index, now_s, restart_s, until_s, killed, pace=pace))
         if saved is not None:
             self._saving[index] = None
         if until_s < math.inf:
             self._queue.schedule(until_s, _payload(_END, index, story.starts), 0)
+
+    def _pace(self, index: int, pods: Sequence[PodPlacement]) -> float:
+        """How long a second of work takes where a job stands; its slow-down is noted."""
+        told = self._placements.slowdown(self.workloads[index], pods) if self._placements and pods else None
+        if self._placements is None or told is None:
+            return 1.0
+        story = self.stories[index]
+        story.slowdown, story.placement = told.factor, text_of(self._placements.spots(pods))
+        return told.factor if self.options.stretch else 1.0
 
     def _evict(self, name: str, now_s: float) -> None:
         index, pod = self._units[name]
@@ -424,7 +448,7 @@ class ClusterRun:
 
     def _move(self, decision: Migrate, now_s: float) -> None:
         """A gang stops and starts again elsewhere; of a one-by-one gang that has not begun, only a pod does."""
-        index, _ = self._units[decision.workload]
+        index, pod = self._units[decision.workload]
         story, lost_s = self.stories[index], self.stories[index].lost_s
         story.moves += 1
         self._let_go(decision.workload, now_s)
@@ -432,7 +456,7 @@ class ClusterRun:
             self._halt(index, now_s, keep_all=False)
         self._hold(decision.workload, decision.pods, now_s)
         if begun:
-            self._begin(index, now_s, backfilled=False)
+            self._begin(index, now_s, backfilled=False, pods=decision.pods if pod == WHOLE else ())
             story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s
 
     def _let_go(self, name: str, now_s: float) -> None:
@@ -445,11 +469,13 @@ class ClusterRun:
         self._saving.pop(index, None)
         spell.end_s = now_s
         restart_s = min(spell.restart_s, now_s - spell.start_s)
-        work_s = now_s - spell.start_s - restart_s
-        kept_s = work_s if keep_all else _kept_s(work_s, saved.interval_s) if saved is not None else 0.0
+        ran_s = now_s - spell.start_s - restart_s
+        work_s = ran_s / spell.pace
+        kept_s = ran_s if keep_all else _kept_s(ran_s, saved.interval_s) if saved is not None else 0.0
         story.restart_s += restart_s
-        story.done_s += kept_s
-        story.lost_s += work_s - kept_s
+        story.slow_s += ran_s - work_s
+        story.done_s += kept_s / spell.pace
+        story.lost_s += work_s - kept_s / spell.pace
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
@@ -491,6 +517,21 @@ def _kept_s(work_s: float, interval_s: float) -> float:
     if not interval_s > 0 or work_s <= 0:
         return 0.0
     return min(work_s, math.floor(work_s / interval_s + 1e-9) * interval_s)
+
+
+def _placements(snapshot: Snapshot, workloads: Sequence[Workload], options: RunOptions) -> Placements | None:
+    """What tells slow-downs, if any workload gives the numbers; raises `InputError` where it could not tell them."""
+    asked = {
+        (job.parallelism, job.pod_sets): index
+        for index, job in reversed(list(enumerate(workloads)))
+        if job.parallelism is not None and job.parallelism.parameters
+    }
+    if not asked:
+        return None
+    found = Placements(snapshot.fleet, options.network)
+    for index in asked.values():
+        found.check(workloads[index], f"workloads[{index}].parallelism")
+    return found
 
 
 def _check_workloads(snapshot: Snapshot, workloads: Sequence[Workload]) -> None:

@@ -22,6 +22,8 @@ _AT = re.compile(r" - at `(.*?)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`$")
 _EXPECTED = re.compile(r"Expected `(.*?)`(.*?)(?:, got `(.*?)`)?$")
+_EXPONENT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+")
+"""A number as YAML 1.2 and people write it, such as 70e9, which YAML 1.1 takes for text."""
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -150,6 +152,8 @@ class _Reader:
         except (yaml.YAMLError, ValueError, OverflowError):
             shown = str(node.value)[:40]
             raise InputError(f"{shown!r} cannot be read", file=self._file, line=line, field=path or None) from None
+        if isinstance(value, str) and node.style is None and _EXPONENT.fullmatch(value):
+            value = float(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"is {value}", file=self._file, line=line, field=path or None, hint="a finite number")
         if isinstance(value, int) and abs(value) >= 2**63:

@@ -22,6 +22,9 @@ MOST_POINTS = 500
 BINS = 100
 """Into how many parts of equal length the run is cut for the shares of queues."""
 
+SLOWED = 1.05
+"""A slow-down above this is counted."""
+
 SIZES = ("cpu", "1", "2-4", "5-8", "9-64", "65-512", "513+")
 """Classes of jobs by the GPUs that all their pods ask for; ``1`` holds fractions of a GPU, too."""
 _BOUNDS_MILLI = (0, 1000, 4000, 8000, 64_000, 512_000)
@@ -46,6 +49,18 @@ class Waits(Struct, frozen=True):
     max_s: float
     waiting_max_s: float
     slowdown_mean: float
+
+
+class Slowdowns(Struct, frozen=True):
+    """Predicted slow-downs of the jobs that tell what a step sends, each at its last start; NaN where there are none.
+
+    ``slowed`` of the ``jobs`` are above SLOWED.
+    """
+
+    jobs: int
+    mean: float
+    max: float
+    slowed: int
 
 
 class GanttRow(Struct, frozen=True):
@@ -75,13 +90,15 @@ class RunMetrics(Struct, frozen=True):
         jobs: all that were submitted up to ``end_s``, by what became of them: see `ClusterRun.state_of`.
         from_s, end_s: the first submission, and up to when is counted.
         gpus: healthy GPUs on schedulable nodes.
-        allocated_hours: held by jobs; the sum of the four that follow.
+        allocated_hours: held by jobs; the sum of the five that follow.
         useful_hours: work that was done and kept, or is done so far by what runs.
         lost_hours: work that was done and then lost by evictions and kills.
         restart_hours: in restarts.
+        slow_hours: lost by standing worse than at best, where run times are stretched by that.
         idle_hours: held by pods of gangs that had not all their pods (one-by-one gangs only).
         utilisation: allocated over all GPU time, 0 to 1.
         goodput: useful over allocated, 0 to 1; NaN where nothing was held.
+        slowdowns: how much longer steps take where jobs stand than at best.
         evictions: how often work was stopped for other work; ``evicted_jobs`` how many jobs that were.
         moves: how often work was moved so that other work could start; ``moved_jobs`` how many jobs that were.
         move_hours: what moves cost, which is part of ``lost_hours`` and ``restart_hours``.
@@ -102,6 +119,7 @@ class RunMetrics(Struct, frozen=True):
     useful_hours: float
     lost_hours: float
     restart_hours: float
+    slow_hours: float
     idle_hours: float
     utilisation: float
     goodput: float
@@ -113,6 +131,7 @@ class RunMetrics(Struct, frozen=True):
     backfilled: int
     promised: int
     promises_broken: int
+    slowdowns: Slowdowns
     waits: Waits
     by_size: tuple[Waits, ...]
     by_queue: tuple[Waits, ...]
@@ -132,7 +151,7 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
     end_s = run.now_s
     submitted = [job for job, story in enumerate(run.stories) if story.submitted_s <= end_s]
     states = [run.state_of(job) for job in submitted]
-    useful, lost, restart, running = _work(run, end_s)
+    useful, lost, restart, slow, running = _work(run, end_s)
     allocated = sum(
         each.gpu_milli * (_end(each.end_s, end_s) - max(each.start_s, run.first_s)) for each in run.holdings
     )
@@ -150,6 +169,7 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         useful_hours=_hours(useful),
         lost_hours=_hours(lost),
         restart_hours=_hours(restart),
+        slow_hours=_hours(slow),
         idle_hours=_hours(max(0.0, allocated - running)),
         utilisation=allocated / 1000 / (gpus * span_s) if gpus and span_s else 0.0,
         goodput=useful / allocated if allocated else math.nan,
@@ -162,6 +182,7 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         promised=len(promised),
         # a second is less than any job counts, and more than the rounding of a time
         promises_broken=sum(_end(story.started_s, end_s) > story.promised_s + 1 for story in promised),
+        slowdowns=_slowdowns([story.slowdown for story in stories if not math.isnan(story.slowdown)]),
         waits=_waits("all", run, submitted, states, end_s),
         by_size=tuple(_grouped(run, submitted, states, end_s, [size_of(run.workloads[job]) for job in submitted])),
         by_queue=tuple(_grouped(run, submitted, states, end_s, [run.workloads[job].queue for job in submitted])),
@@ -180,22 +201,35 @@ def _hours(milli_s: float) -> float:
     return milli_s / 3_600_000
 
 
-def _work(run: ClusterRun, end_s: float) -> tuple[float, float, float, float]:
-    """GPU milli-seconds of useful work, lost work, restarts, and of running in all, from the first submission on."""
-    useful = lost = restart = running = 0.0
+def _slowdowns(told: Sequence[float]) -> Slowdowns:
+    return Slowdowns(
+        len(told),
+        math.fsum(told) / len(told) if told else math.nan,
+        max(told, default=math.nan),
+        sum(factor > SLOWED for factor in told),
+    )
+
+
+def _work(run: ClusterRun, end_s: float) -> tuple[float, float, float, float, float]:
+    """GPU milli-seconds of useful work, lost work, restarts, slow-down, and of running in all, from the first
+    submission on."""
+    useful = lost = restart = slow = running = 0.0
     for job, (story, workload) in enumerate(zip(run.stories, run.workloads, strict=True)):
-        done_s, restart_s = story.done_s, story.restart_s
+        done_s, restart_s, slow_s = story.done_s, story.restart_s, story.slow_s
         spell = run.spell_of(job)
         if spell is not None:
             ran_s = max(0.0, end_s - max(spell.start_s, run.first_s))
             spent_s = min(spell.restart_s, ran_s)
-            done_s, restart_s = done_s + ran_s - spent_s, restart_s + spent_s
+            work_s = (ran_s - spent_s) / spell.pace
+            done_s, restart_s = done_s + work_s, restart_s + spent_s
+            slow_s += ran_s - spent_s - work_s
         milli = workload.gpu_milli
         useful += milli * done_s
         lost += milli * story.lost_s
         restart += milli * restart_s
-        running += milli * (done_s + story.lost_s + restart_s)
-    return useful, lost, restart, running
+        slow += milli * slow_s
+        running += milli * (done_s + story.lost_s + restart_s + slow_s)
+    return useful, lost, restart, slow, running
 
 
 def _grouped(

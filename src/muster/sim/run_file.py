@@ -16,9 +16,11 @@ from muster.engine.config import Config
 from muster.engine.quota import quota_warnings
 from muster.errors import InputError
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
+from muster.model.parallelism import Parallelism
 from muster.model.queue import Queue, Quota
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Checkpointing, PodSet, PodShape, TopologyRequest, Workload
+from muster.planning.placed import Network
 from muster.policy.ordering.registry import find_ordering
 from muster.policy.registry import find_policy
 from muster.sim.cluster_run import ClusterRun, RunOptions
@@ -71,6 +73,41 @@ class CheckpointingItem(Struct, frozen=True, forbid_unknown_fields=True):
     restart_s: Seconds = 0.0
 
 
+class ParallelismItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a training job is split over its GPUs, and what a step sends; 0 is filled in."""
+
+    tensor: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    pipeline: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    data: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    expert: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    parameters: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
+    layers: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    hidden: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    sequence: Annotated[int, Meta(ge=1, le=10**9)] = 8192
+    micro_batch: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    microbatches: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    expert_layers: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    top_k: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    element_bytes: Annotated[int, Meta(ge=1, le=16)] = 2
+    recompute: bool = False
+    interleave: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    zero3: bool = False
+    overlap: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    achieved_tflops: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+
+
+class CommunicationItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """The network that slow-downs are told from; ``stretch``: run times are longer by them."""
+
+    stretch: bool = True
+    nic: str = "ConnectX-7"
+    nics_per_gpu: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    leaf: str = ""
+    oversubscription: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    inside_gb_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    outside_gb_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+
+
 class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     """A job of ``pods`` pods that are alike, or a series of ``count`` such jobs, one each ``every_s``.
 
@@ -94,6 +131,7 @@ class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool = True
     flavors: list[str] = field(default_factory=list[str])
     topology: TopologyItem | None = None
+    parallelism: ParallelismItem | None = None
     checkpointing: CheckpointingItem | None = None
     depends_on: list[str] = field(default_factory=list[str])
     start_deadline_s: Seconds | None = None
@@ -122,6 +160,7 @@ class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
     pod_every_s: Annotated[float, Meta(ge=0, le=86400)] = 0.05
     check_every: Annotated[int, Meta(ge=0, le=10**9)] = 0
     gantt: bool = False
+    communication: bool | CommunicationItem = False
 
 
 class PreparedRun(Struct):
@@ -147,7 +186,9 @@ def prepare_run(path: str) -> PreparedRun:
     queues = _queues(document, asked)
     workloads, origins, skipped = _workloads(document, asked, fleet)
     workloads = _with_queues(document, asked, workloads, origins)
-    options = RunOptions(asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt)
+    options = RunOptions(
+        asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt, **_communication(document, asked)
+    )
     try:
         run = ClusterRun(Snapshot(fleet, queues), workloads, config, options)
     except InputError as error:
@@ -196,6 +237,21 @@ def _fleet(document: Document, asked: RunDocument) -> Fleet:
     if not fleet.nodes:
         raise document.error("fleet", "has no nodes")
     return fleet
+
+
+def _communication(document: Document, asked: RunDocument) -> dict[str, Any]:
+    """The network and whether run times are stretched, as options of the run."""
+    item = asked.communication
+    if isinstance(item, bool):
+        return {"stretch": item}
+    network = Network(
+        item.nic, item.nics_per_gpu, item.leaf, item.oversubscription, item.inside_gb_per_s, item.outside_gb_per_s
+    )
+    try:
+        network.port()
+    except InputError as error:
+        raise document.error("communication.nic", error.what, error.hint) from None
+    return {"network": network, "stretch": item.stretch}
 
 
 def _of_spec(document: Document, key: str, error: InputError) -> InputError:
@@ -292,6 +348,7 @@ def _series(document: Document, asked: RunDocument, number: int, item: JobItem) 
         quality=item.quality,
         flavors=tuple(item.flavors),
         topology=topology and TopologyRequest(topology.required, topology.preferred, topology.segment, topology.spread),
+        parallelism=item.parallelism and Parallelism(**msgspec.structs.asdict(item.parallelism)),
         checkpointing=saved and Checkpointing(saved.interval_s, saved.restart_s),
         preemptible=item.preemptible,
         depends_on=tuple(item.depends_on),
