@@ -38,6 +38,7 @@ from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.errors import MusterError
 from muster.model.fleet import Device, Fleet, Node, Topology
+from muster.model.parallelism import Parallelism
 from muster.model.plan import Evict, Migrate, Place, Plan, Quarantine, Reserve, Resize
 from muster.model.queue import Queue, Quota
 from muster.model.reasons import Reason
@@ -121,7 +122,7 @@ _RACK = {
 _SUBMIT: _Values = {
     "queue": str, "user": str, "limit": seconds, "priority": int, "quality": str, "rack": _RACK.__getitem__,
     "preemptible": {"no": False, "yes": True}.__getitem__, "after": str, "hold": seconds, "deadline": seconds,
-    "restart": seconds,
+    "restart": seconds, "tensor": int, "pipeline": int,
 }  # fmt: skip
 
 
@@ -297,6 +298,8 @@ def workloads(words: list[str], now_s: float) -> list[Workload]:
             depends_on=tuple(given["after"].split("+")) if "after" in given else (),
             not_before_s=given.get("hold", 0.0), start_deadline_s=given.get("deadline"),
             checkpointing=Checkpointing(600.0, given["restart"]) if "restart" in given else None,
+            parallelism=Parallelism(given.get("tensor", 1), given.get("pipeline", 1))
+            if given.keys() & {"tensor", "pipeline"} else None,
         )
         for name in series(words[1])
     ]  # fmt: skip

@@ -202,5 +202,6 @@ def _print_lines(lines: list[Line]) -> None:
         if len(whole) <= MOST_COLUMNS:
             click.echo(whole)
             continue
-        click.echo(f"  {line.what}: {line.formula}")
+        head = f"  {line.what}: {line.formula}"
+        click.echo(head if len(head) <= MOST_COLUMNS else f"  {line.what}:\n    {line.formula}")
         click.echo(f"    = {line.numbers} = {line.result}")

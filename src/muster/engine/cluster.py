@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec.structs import replace
 
+from muster.engine.config import Config
 from muster.engine.domains import TopologyIndex
 from muster.engine.kernels.gang import any_takes, count_room, place_gang, release_pods
 from muster.engine.kernels.hold import hold_free
@@ -19,7 +20,7 @@ from muster.engine.topology import Refused
 from muster.engine.topology import place_gang as place_in_topology
 from muster.errors import InputError
 from muster.kernels import Ints, direct
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
+from muster.model.fleet import TOPOLOGY_LEVELS, WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.parallelism import NO_GROUPS, RankGroups, rank_groups
 from muster.model.plan import PodPlacement
 from muster.model.reasons import Reason, Verdict
@@ -73,7 +74,8 @@ class Cluster:
     A kind that was refused is not tried again before something was released on a node that one of its pods could use.
     """
 
-    def __init__(self, fleet: Fleet, placement: str, *, flavored: bool) -> None:
+    def __init__(self, fleet: Fleet, config: Config, *, flavored: bool) -> None:
+        placement, whole = config.placement, config.keep_whole
         policy = find_policy(placement)
         if policy.needs_tuning or policy.needs_typical:
             raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint="such as best-fit")
@@ -82,6 +84,11 @@ class Cluster:
         self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
         self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
         self.index = TopologyIndex(self.state)
+        if whole and whole not in (*self.index.levels, *TOPOLOGY_LEVELS):
+            known = f"known: {', '.join(self.index.levels)}" if self.index.levels else "the fleet has none"
+            raise InputError(f"unknown topology level {whole!r}", field="config.keep_whole", hint=known)
+        self._unasked = TopologyRequest(preferred=whole) if whole in self.index.levels else None
+        self._ranked = config.rank_groups
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
         self._released: list[int] = []
@@ -91,7 +98,10 @@ class Cluster:
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""
-        return self.kind(workload.pod_sets, workload.topology, workload.flavors, rank_groups(workload))
+        return self.kind(workload.pod_sets, workload.topology, workload.flavors, self._groups_of(workload))
+
+    def _groups_of(self, workload: Workload) -> RankGroups:
+        return rank_groups(workload) if self._ranked else NO_GROUPS
 
     def kind(
         self, pod_sets: tuple[PodSet, ...], topology: TopologyRequest | None, flavors: tuple[str, ...],
@@ -141,9 +151,10 @@ class Cluster:
     def place(self, kind: GangKind, flavor: str) -> Ints | Reason:
         """Place the gang, all or none: rows node, shape and device mask, a column a pod; else why it does not fit."""
         pods = self.pods_of(kind, flavor)
-        if not kind.anywhere:
+        request = kind.topology or self._unasked
+        if not kind.anywhere or request is not None:
             asked = [(shape, count) for shape, count in pods.T.tolist()]
-            found = place_in_topology(self.placer, self.index, asked, kind.topology, groups=kind.groups)
+            found = place_in_topology(self.placer, self.index, asked, request, groups=kind.groups)
             if isinstance(found, Refused):
                 return found.reason
             rows = [(each.node, each.shape, each.devices) for each in found.allocations]

@@ -14,6 +14,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         placement: the policy that scores nodes; one of those of `muster simulate --policy` that need no fitting.
+        keep_whole: a topology level; work that asks for no place fills its domains one by one, the fullest first, so
+            that whole ones stay whole. Fleets without the level have nothing to keep.
+        rank_groups: keep the pods of a tensor parallel group in one NVLink domain, and those of a replica near.
         ordering: who goes first among equal priorities; one of docs/reference/queues.md.
         half_life_s: past use counts half after so long.
         usage_period_s: past use is brought up to date so often; what runs now counts at once.
@@ -40,6 +43,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     placement: str = "best-fit"
+    keep_whole: str = "nvlink_domain"
+    rank_groups: bool = True
     ordering: str = "fair-share"
     half_life_s: Annotated[float, Meta(gt=0)] = 7 * 86400.0
     usage_period_s: NotNegative = 300.0

@@ -63,7 +63,7 @@ class Scheduler:
         self.config = config
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.quota = QuotaTree(snapshot.queues)
-        self.cluster = Cluster(snapshot.fleet, config.placement, flavored=any(q.quotas for q in snapshot.queues))
+        self.cluster = Cluster(snapshot.fleet, config, flavored=any(q.quotas for q in snapshot.queues))
         self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
         self.pending = Pending()
         self.running = RunningSet(config)

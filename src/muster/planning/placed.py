@@ -59,7 +59,15 @@ class Network(Struct, frozen=True):
     inside_gb_per_s: float | None = None
     outside_gb_per_s: float | None = None
 
-    def port(self) -> None:
+    def leaf_of(self, fleet: Fleet) -> str:
+        """The level of a network leaf on a fleet, empty where it has none; raises `InputError` for an unknown one."""
+        levels = fleet.topology.levels
+        if self.leaf and self.leaf not in levels:
+            known = f"known: {', '.join(levels)}" if levels else "the fleet has none"
+            raise InputError(f"unknown topology level {self.leaf!r}", field="leaf", hint=known)
+        return self.leaf or next((level for level in LEAF_LEVELS if level in levels), "")
+
+    def check_nic(self) -> None:
         """Raise `InputError` for a NIC that the catalog does not have."""
         fabric_for("H100", self.nic)
 
@@ -88,7 +96,7 @@ def training_job(asked: Parallelism, gpus: int, model: str) -> TrainingJob:
     """
     check_degrees(asked, "")
     if not asked.parameters:
-        raise InputError("is not given, so no step time can be told", field="parameters", hint="such as 70e9")
+        raise InputError("is not given or 0, so no step time can be told", field="parameters", hint="such as 70e9")
     layers, hidden = usual_shape(asked.parameters)
     if asked.layers and not asked.hidden:
         hidden = round((asked.parameters / 12 / asked.layers) ** 0.5)
@@ -136,10 +144,7 @@ class Placements:
         self._nodes: Mapping[str, Node] = {node.name: node for node in fleet.nodes}
         levels = fleet.topology.levels
         self._nvlink = levels.index(NVLINK_DOMAIN) + 1 if NVLINK_DOMAIN in levels else 0
-        leaf = self.network.leaf or next((level for level in LEAF_LEVELS if level in levels), "")
-        if leaf and leaf not in levels:
-            known = f"known: {', '.join(levels)}" if levels else "the fleet has none"
-            raise InputError(f"unknown topology level {leaf!r}", field="leaf", hint=known)
+        leaf = self.network.leaf_of(fleet)
         self._leaf = levels.index(leaf) + 1 if leaf else 0
         self._spots = {node.name: self._spot(node) for node in fleet.nodes}
         self._per_domain: dict[str, int] = {}
@@ -180,14 +185,15 @@ class Placements:
         return tuple(self._spots[pod.node] for pod in pods for _ in pod.devices)
 
     def slowdown(self, workload: Workload, pods: Sequence[PodPlacement]) -> Slowdown | None:
-        """How much longer a step takes where the pods stand than at best; None where no parameters are given.
+        """How much longer a step takes where the pods stand than at best; None where no parameters are given,
+        or where an elastic gang stands with a part of a replica.
 
         On several GPU models at once the slowest rates and TFLOPS count.
         """
         asked = workload.parallelism
-        if asked is None or not asked.parameters:
-            return None
         spots = self.spots(pods)
+        if asked is None or not asked.parameters or len(spots) % (asked.tensor * asked.pipeline * asked.expert):
+            return None
         models = {self._nodes[pod.node].devices[device].model for pod in pods for device in pod.devices}
         jobs = [(training_job(asked, len(spots), model), model) for model in sorted(models)]
         job = min(jobs, key=lambda each: each[0].achieved_tflops)[0]
@@ -206,6 +212,25 @@ class Placements:
         """The rates that a placement is told with."""
         models = {self._nodes[pod.node].devices[device].model for pod in pods for device in pod.devices}
         return min((self.network.fabric(model) for model in sorted(models)), key=lambda each: each.inside_gb_per_s)
+
+
+def placements_for(fleet: Fleet, workloads: Sequence[Workload], network: Network) -> Placements | None:
+    """What tells slow-downs, if any workload gives the numbers for it.
+
+    Raises:
+        InputError: it could not tell those of a workload; the field is given as ``workloads[3].parallelism``.
+    """
+    asked = {
+        (job.parallelism, job.pod_sets): index
+        for index, job in reversed(list(enumerate(workloads)))
+        if job.parallelism is not None and job.parallelism.parameters
+    }
+    if not asked:
+        return None
+    found = Placements(fleet, network)
+    for index in asked.values():
+        found.check(workloads[index], f"workloads[{index}].parallelism")
+    return found
 
 
 def _pattern(spots: Sequence[Spot]) -> tuple[tuple[int, int], ...]:

@@ -28,7 +28,7 @@ from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Reserve
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import PodSet, Workload
-from muster.planning.placed import Network, Placements, text_of
+from muster.planning.placed import Network, placements_for, text_of
 from muster.sim.events import Events
 
 WHOLE = -1
@@ -145,7 +145,7 @@ class ClusterRun:
         self.options = options or RunOptions()
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
         _check_workloads(snapshot, self.workloads)
-        self._placements = _placements(snapshot, self.workloads, self.options)
+        self._placements = placements_for(snapshot.fleet, self.workloads, self.options.network)
         self.fleet = snapshot.fleet
         self.scheduler = Scheduler(snapshot, config)
         self.stories = [JobStory(each.submitted_s) for each in self.workloads]
@@ -517,21 +517,6 @@ def _kept_s(work_s: float, interval_s: float) -> float:
     if not interval_s > 0 or work_s <= 0:
         return 0.0
     return min(work_s, math.floor(work_s / interval_s + 1e-9) * interval_s)
-
-
-def _placements(snapshot: Snapshot, workloads: Sequence[Workload], options: RunOptions) -> Placements | None:
-    """What tells slow-downs, if any workload gives the numbers; raises `InputError` where it could not tell them."""
-    asked = {
-        (job.parallelism, job.pod_sets): index
-        for index, job in reversed(list(enumerate(workloads)))
-        if job.parallelism is not None and job.parallelism.parameters
-    }
-    if not asked:
-        return None
-    found = Placements(snapshot.fleet, options.network)
-    for index in asked.values():
-        found.check(workloads[index], f"workloads[{index}].parallelism")
-    return found
 
 
 def _check_workloads(snapshot: Snapshot, workloads: Sequence[Workload]) -> None:

@@ -28,6 +28,8 @@ def kueue_like() -> dict[str, Any]:
     Kubernetes spreads them unless told otherwise. Admission fair sharing and flavor fungibility are left out.
     """
     return {
+        "keep_whole": "",
+        "rank_groups": False,
         "ordering": "fifo",
         "queueing": "best-effort",
         "reclaim": True,
@@ -49,6 +51,8 @@ def slurm_like() -> dict[str, Any]:
     as a factor.
     """
     return {
+        "keep_whole": "",
+        "rank_groups": False,
         "ordering": "slurm-fair-tree",
         "queueing": "backfill",
         "reservations": 10,
@@ -70,6 +74,8 @@ def volcano_like() -> dict[str, Any]:
     Volcano's backfill action only places pods that ask for nothing, which do not occur here; nodeorder's weights.
     """
     return {
+        "keep_whole": "",
+        "rank_groups": False,
         "ordering": "drf",
         "queueing": "best-effort",
         "reclaim": False,

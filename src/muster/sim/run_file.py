@@ -187,7 +187,11 @@ def prepare_run(path: str) -> PreparedRun:
     workloads, origins, skipped = _workloads(document, asked, fleet)
     workloads = _with_queues(document, asked, workloads, origins)
     options = RunOptions(
-        asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt, **_communication(document, asked)
+        asked.at_limit,
+        asked.pod_every_s,
+        asked.check_every,
+        keep_places=asked.gantt,
+        **_communication(document, asked, fleet),
     )
     try:
         run = ClusterRun(Snapshot(fleet, queues), workloads, config, options)
@@ -239,7 +243,7 @@ def _fleet(document: Document, asked: RunDocument) -> Fleet:
     return fleet
 
 
-def _communication(document: Document, asked: RunDocument) -> dict[str, Any]:
+def _communication(document: Document, asked: RunDocument, fleet: Fleet) -> dict[str, Any]:
     """The network and whether run times are stretched, as options of the run."""
     item = asked.communication
     if isinstance(item, bool):
@@ -247,10 +251,11 @@ def _communication(document: Document, asked: RunDocument) -> dict[str, Any]:
     network = Network(
         item.nic, item.nics_per_gpu, item.leaf, item.oversubscription, item.inside_gb_per_s, item.outside_gb_per_s
     )
-    try:
-        network.port()
-    except InputError as error:
-        raise document.error("communication.nic", error.what, error.hint) from None
+    for key, check in (("nic", network.check_nic), ("leaf", lambda: network.leaf_of(fleet))):
+        try:
+            check()
+        except InputError as error:
+            raise document.error(f"communication.{key}", error.what, error.hint) from None
     return {"network": network, "stretch": item.stretch}
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
 
+from muster.errors import InputError
 from muster.model import Device, Fleet, Node, Topology
 from muster.traces.spec import Options
 from muster.traces.tables import MAX_CPU_MILLI, MAX_GPUS, read_table, refuse_duplicate
 
 GIB = 2**30
-UNIFORM_OPTIONS = ("nodes", "gpus", "model", "cpu", "memory_gib", "gpu_memory_gib", "prefix")
+UNIFORM_OPTIONS = (
+    "nodes",
+    "gpus",
+    "model",
+    "cpu",
+    "memory_gib",
+    "gpu_memory_gib",
+    "prefix",
+    "block",
+    "rack",
+    "nvlink_domain",
+)
+UNIFORM_LEVELS = ("block", "rack", "nvlink_domain")
 ALIBABA2026_COLUMNS = ("gpu_model", "gpu_capacity_num", "cpu_num", "node_name")
 ALIBABA2026_OPTIONS = ("memory_gib_per_cpu",)
 
@@ -58,7 +72,10 @@ def example_fleet() -> Fleet:
 
 
 def uniform_fleet(options: Options) -> Fleet:
-    """``nodes`` alike, named PREFIX-1 ...; 8 GPUs, 96 cores and 512 GiB each unless the options say otherwise."""
+    """``nodes`` alike, named PREFIX-1 ...; 8 GPUs, 96 cores and 512 GiB each unless the options say otherwise.
+
+    ``block``, ``rack`` and ``nvlink_domain`` say how many nodes in a row each such domain has.
+    """
     count = options.integer("nodes", None, 1, 1_000_000)
     gpus = options.integer("gpus", 8, 0, MAX_GPUS)
     model = options.text("model", "GPU")
@@ -67,7 +84,22 @@ def uniform_fleet(options: Options) -> Fleet:
     memory_bytes = round(options.number("memory_gib", 512, 0, 2**20) * GIB)
     prefix, width = options.text("prefix", "node"), len(str(count))
     names = [f"{prefix}-{number:0{width}d}" for number in range(1, count + 1)]
-    return Fleet(tuple(Node(name, cpu_milli, memory_bytes, devices) for name in names), name="uniform")
+    sizes = {level: options.integer(level, None, 1, count) for level in UNIFORM_LEVELS if level in options}
+    for wider, narrower in pairwise(sizes):
+        if sizes[wider] % sizes[narrower]:
+            what = f"{sizes[wider]} nodes of a {wider} are no multiple of the {sizes[narrower]} of a {narrower}"
+            raise InputError(what, field=wider)
+    nodes = (
+        Node(
+            name,
+            cpu_milli,
+            memory_bytes,
+            devices,
+            topology=tuple(f"{level.replace('_', '-')}-{at // size + 1}" for level, size in sizes.items()),
+        )
+        for at, name in enumerate(names)
+    )
+    return Fleet(tuple(nodes), Topology(tuple(sizes)), name="uniform")
 
 
 def read_alibaba2026(path: str, options: Options) -> Fleet:

@@ -22,7 +22,7 @@ WORKLOAD_KINDS: Mapping[str, str] = {
 
 FLEET_KINDS: Mapping[str, str] = {
     "openb": "openb:NODES.csv: Alibaba 2023 nodes",
-    "uniform": "uniform:nodes=312,gpus=8,model=P100[,cpu=96][,memory_gib=512]: nodes that are alike",
+    "uniform": "uniform:nodes=312,gpus=8,model=P100[,cpu=96][,memory_gib=512][,rack=8]: nodes that are alike",
     "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
     "muster": "muster:FILE[.gz]: Muster's own format, or a snapshot",
     "alibaba2026": "alibaba2026:NODES.csv: Alibaba 2026 nodes",
