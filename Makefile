@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all lint types docs lock bench clean
+.PHONY: run test test-all test-ray lint types docs lock bench clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -21,6 +21,10 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(VENV)/bin/python -m pytest -q -n auto -m "not slow"
+
+test-ray: $(STAMP)
+	@# starts a Ray cluster of two nodes on this machine, and ends it
+	$(VENV)/bin/python -m pytest -q tests/sim/test_on_ray.py
 
 test-all: $(STAMP)
 	$(VENV)/bin/python -m pytest -q -n auto

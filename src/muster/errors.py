@@ -2,6 +2,7 @@
 
 MusterError
 ├── InputError     a file, an option or a value that the user gave is wrong (exit code 2)
+├── BackendError   what Muster works on or with cannot be reached or used (exit code 3)
 ├── CapacityError  an operation would over-commit a device; a bug of the caller, never of the user
 └── StateError     an object was asked for something that its present state does not allow
 """
@@ -57,6 +58,10 @@ def _rebuild_input_error(
 ) -> InputError:
     """Keyword-only arguments do not survive pickling by themselves; sweeps cross processes."""
     return InputError(what, file=file, line=line, field=field, hint=hint)
+
+
+class BackendError(MusterError):
+    """A cluster, or another service, cannot be reached or used."""
 
 
 class CapacityError(MusterError):

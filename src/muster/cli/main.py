@@ -15,7 +15,7 @@ import click
 
 from muster import __version__
 from muster.cli.output import say
-from muster.errors import MusterError
+from muster.errors import BackendError, MusterError
 
 COMMANDS = {
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
@@ -104,6 +104,8 @@ def run(args: list[str] | None = None) -> None:
         code = error.exit_code
     except click.exceptions.Exit as error:
         code = error.exit_code
+    except BackendError as error:
+        code = _failed(str(error), 3)
     except MusterError as error:
         code = _failed(str(error))
     except BrokenPipeError:

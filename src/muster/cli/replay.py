@@ -16,6 +16,7 @@ from muster.errors import InputError
 from muster.report.scale import duration
 
 if TYPE_CHECKING:
+    from muster.sim.processes import Where
     from muster.sim.replay_runs import ReplayOutcome, ReplayTask
 
 SCHEMA = "muster.simulate/v1"
@@ -45,6 +46,7 @@ def replay_all(
     *,
     resume: bool,
     timings: bool,
+    where: Where = "local",
     before_printing: Callable[[list[ReplayOutcome]], None] | None = None,
 ) -> None:
     """Replay each workload under each policy and seed, and print the figures; reports are written just before."""
@@ -52,13 +54,13 @@ def replay_all(
 
     if resume:
         raise InputError("is for sweeps with --arrivals inflate:F", field="--resume", hint="replays keep nothing")
-    prepare(tasks, jobs)
+    prepare(tasks, jobs if where == "local" else len(tasks) + 1)
     outcomes: list[ReplayOutcome] = []
     if sys.stderr.isatty():
         with click.progressbar(length=PARTS * len(tasks), label="replay", file=sys.stderr) as bar:
-            outcomes.extend(replay_tasks(tasks, jobs, lambda: bar.update(1)))
+            outcomes.extend(replay_tasks(tasks, jobs, lambda: bar.update(1), where))
     else:
-        outcomes.extend(replay_tasks(tasks, jobs))
+        outcomes.extend(replay_tasks(tasks, jobs, where=where))
     if before_printing is not None:
         before_printing(outcomes)
     print_outcomes(outcomes, output, timings=timings)

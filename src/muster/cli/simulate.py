@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -29,6 +29,8 @@ Examples:
       --report report.html
   muster simulate --fleet uniform:nodes=312,gpus=8,model=P100 --workload philly:philly.csv
   muster simulate run.yaml
+  RAY_ADDRESS=10.0.0.5:6379 muster simulate --fleet example \\
+      --workload generate:mix=default --policy fgd,default --seeds 1..200 --on ray
 
 \b
 SPECs are explained by `muster trace --help`, policies in docs/reference/policies.md: random,
@@ -44,6 +46,14 @@ dot-product, gpu-clustering, gpu-packing, best-fit, fgd, default.
 @click.option("--policy", "policies", default="default", show_default=True, help="Such as fgd,default; see below.")
 @click.option("--seeds", default="42", show_default=True, help="Such as 42, 42,43 or 42..51.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to run on.")
+@click.option(
+    "--on",
+    "where",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="This machine, or the Ray cluster of RAY_ADDRESS.",
+)
 @click.option("--keep-unfit", is_flag=True, help="Count pods that no node could ever take as refused.")
 @click.option("--resume", is_flag=True, help="Go on with this sweep where it was interrupted.")
 @click.option("--report", metavar="FILE.html", help="Write a page with charts, causes and a map of the fleet.")
@@ -61,6 +71,7 @@ def command(
     policies: str,
     seeds: str,
     jobs: int,
+    where: Literal["local", "ray"],
     keep_unfit: bool,
     resume: bool,
     report: str | None,
@@ -86,6 +97,8 @@ def command(
         _refuse_options(context, beside=("run_file", "timings", "output"))
         simulate_run(run_file, output, timings=timings)
         return
+    if where == "ray" and context.get_parameter_source("jobs") is click.core.ParameterSource.COMMANDLINE:
+        raise InputError("cannot be given with --on ray", field="--jobs", hint="there it is the CPUs of the cluster")
     from muster.cli.replay import default_arrivals
     from muster.policy.registry import find_policy
 
@@ -118,7 +131,7 @@ def command(
         line = command_line(fleet, workloads, arrivals, names, seeds)
         write = partial(write_replay_outputs, tasks=replays, command=line, report=report, plot=plot)
         before = write if drawn else None
-        replay_all(replays, jobs, output, resume=resume, timings=timings, before_printing=before)
+        replay_all(replays, jobs, output, resume=resume, timings=timings, where=where, before_printing=before)
         tell_outputs(report, plot)
         return
     from muster import __version__
@@ -139,7 +152,12 @@ def command(
     prepare(tasks, keep_unfit=keep_unfit)
     with _Progress(len(tasks)) as progress:
         outcomes = sweep(
-            tasks, jobs, resume=resume, digest=sweep_digest(tasks, __version__), each=lambda _: progress.step()
+            tasks,
+            jobs,
+            resume=resume,
+            digest=sweep_digest(tasks, __version__),
+            each=lambda _: progress.step(),
+            where=where,
         )
     if drawn:
         from muster.cli.report import command_line, write_outputs

@@ -90,10 +90,7 @@ class Tuning(Struct, frozen=True):
 def tuned(fleet: Fleet, mix: ShapeMix, say: Callable[[str], None] | None = None) -> Tuning:
     """The tuning for a fleet and a mix: from the user's cache, or fitted now and kept there."""
     state = FleetState(fleet)
-    counts = np.bincount(state.nodes.kind, minlength=len(state.kinds)).tolist()
-    labels = sorted({(node.labels, node.taints, node.schedulable) for node in fleet.nodes})
-    key = msgspec.json.encode([VERSION, state.kinds, counts, labels, mix])
-    path = user_cache() / "tunings" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
+    path = _path_of(state, mix)
     found = _not_kept.get(path) or kept(path, Tuning)
     if found is not None and _fits(found, state):
         return found
@@ -109,7 +106,20 @@ def tuned(fleet: Fleet, mix: ShapeMix, say: Callable[[str], None] | None = None)
 
 
 _not_kept: dict[Path, Tuning] = {}
-"""Tunings of this process that the cache could not take."""
+"""Tunings of this process that the cache could not take, or that were given."""
+
+
+def give_tuning(fleet: Fleet, mix: ShapeMix, tuning: Tuning) -> None:
+    """Take this for the tuning of a fleet and a mix in this process: it was fitted in another."""
+    _not_kept[_path_of(FleetState(fleet), mix)] = tuning
+
+
+def _path_of(state: FleetState, mix: ShapeMix) -> Path:
+    """Where the tuning of a fleet and a mix is kept: by all that it depends on."""
+    counts = np.bincount(state.nodes.kind, minlength=len(state.kinds)).tolist()
+    labels = sorted({(node.labels, node.taints, node.schedulable) for node in state.fleet.nodes})
+    key = msgspec.json.encode([VERSION, state.kinds, counts, labels, mix])
+    return user_cache() / "tunings" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 
 
 def _fits(tuning: Tuning, state: FleetState) -> bool:

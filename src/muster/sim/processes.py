@@ -10,9 +10,12 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from muster.errors import InputError
+
+Where = Literal["local", "ray"]
+"""Where runs are: in processes of this machine, or on a Ray cluster."""
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")

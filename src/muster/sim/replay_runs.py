@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ from muster.model.workload import ShapeMix, Workload
 from muster.policy.registry import PolicyEntry, find_policy
 from muster.sim.inflate import typical_knowledge
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
-from muster.sim.processes import running
+from muster.sim.processes import Where, running
 from muster.sim.replay import Replay, ReplayFigures
 from muster.sim.warm_up import warm_up
 from muster.traces import Trace
@@ -134,12 +135,18 @@ def _run_in_parts(replay: Replay, progress: Callable[[], None]) -> None:
 
 
 def replay_tasks(
-    tasks: Sequence[ReplayTask], jobs: int, progress: Callable[[], None] | None = None
+    tasks: Sequence[ReplayTask], jobs: int, progress: Callable[[], None] | None = None, where: Where = "local"
 ) -> Iterator[ReplayOutcome]:
-    """Run all tasks in ``jobs`` processes and give their outcomes in the order of ``tasks``, as they get ready.
+    """Run all tasks in ``jobs`` processes, or on a Ray cluster; outcomes in the order of ``tasks``, as they get ready.
 
     ``progress`` is called PARTS times a task, in this process (at once for a task that ran in another).
     """
+    if where == "ray":
+        from muster.sim.on_ray import running_on_ray
+
+        with running_on_ray(replay_one, tasks) as futures:
+            yield from _in_order(futures, progress)
+        return
     if jobs == 1 or len(tasks) < 2:
         try:
             for task in tasks:
@@ -150,9 +157,13 @@ def replay_tasks(
     for name in dict.fromkeys(task.policy for task in tasks):
         warm_up(name, replay=True)  # compiled here, once, and not in every process
     with running(replay_one, tasks, jobs) as futures:
-        for future in futures:
-            outcome = future.result()
-            if progress is not None:
-                for _ in range(PARTS):
-                    progress()
-            yield outcome
+        yield from _in_order(futures, progress)
+
+
+def _in_order(futures: Sequence[Future[ReplayOutcome]], progress: Callable[[], None] | None) -> Iterator[ReplayOutcome]:
+    for future in futures:
+        outcome = future.result()
+        if progress is not None:
+            for _ in range(PARTS):
+                progress()
+        yield outcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from muster.policy.registry import find_policy
 from muster.sim.details import CURVES_AND_NODES, RunDetails, details_of
 from muster.sim.inflate import InflationData, InflationRun, run_inflation
 from muster.sim.inputs import fleet_of, forget_inputs, workload_of
-from muster.sim.processes import running
+from muster.sim.processes import Where, running
 from muster.sim.warm_up import warm_up
 
 
@@ -71,9 +71,17 @@ def perform_with_data(task: Task) -> tuple[Outcome, InflationData]:
 
 
 def sweep(
-    tasks: Sequence[Task], jobs: int, *, resume: bool, digest: str, each: Callable[[Outcome], None]
+    tasks: Sequence[Task],
+    jobs: int,
+    *,
+    resume: bool,
+    digest: str,
+    each: Callable[[Outcome], None],
+    where: Where = "local",
 ) -> list[Outcome]:
     """Run all tasks and return their outcomes in the order of ``tasks``; ``each`` is called as they finish.
+
+    They run in ``jobs`` processes of this machine, or on a Ray cluster, whose CPUs then decide how many at a time.
 
     Finished runs are kept in the user's cache until the whole sweep is done; ``resume`` takes up what an interrupted
     one left.
@@ -90,7 +98,7 @@ def sweep(
     left = [index for index in range(len(tasks)) if index not in done]
     safe = len(done)
     try:
-        for index, outcome in _perform_all(tasks, left, jobs):
+        for index, outcome in _perform_all(tasks, left, jobs, where):
             safe += keep(paths[index], outcome)
             done[index] = outcome
             each(outcome)
@@ -109,7 +117,14 @@ def _is_of(outcome: Outcome, task: Task) -> bool:
     return same and (outcome.details is not None) == bool(task.details) and outcome.wall_s > 0
 
 
-def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Iterator[tuple[int, Outcome]]:
+def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int, where: Where) -> Iterator[tuple[int, Outcome]]:
+    if where == "ray":
+        from muster.sim.on_ray import running_on_ray
+
+        if left:
+            with running_on_ray(perform, [tasks[index] for index in left]) as futures:
+                yield from _as_completed(futures, left)
+        return
     if jobs == 1 or len(left) < 2:
         try:
             for index in left:
@@ -120,9 +135,13 @@ def _perform_all(tasks: Sequence[Task], left: Sequence[int], jobs: int) -> Itera
     for name in dict.fromkeys(tasks[index].policy for index in left):
         warm_up(name)  # compiled here, once, and not in every process
     with running(perform, [tasks[index] for index in left], jobs) as futures:
-        number = dict(zip(futures, left, strict=True))
-        for future in as_completed(futures):
-            yield number[future], future.result()
+        yield from _as_completed(futures, left)
+
+
+def _as_completed(futures: Sequence[Future[Outcome]], left: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
+    number = dict(zip(futures, left, strict=True))
+    for future in as_completed(futures):
+        yield number[future], future.result()
 
 
 def sweep_digest(tasks: Sequence[Task], version: str) -> str:
