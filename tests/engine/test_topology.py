@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -237,16 +238,20 @@ def fleets(draw: st.DrawFn) -> Scene:
 
 SHAPES = [PodShape(gpus=4), PodShape(gpus=2), PodShape(gpus=1), PodShape(0, 0, 1, 500), PodShape(0, 0, 2, 300)]
 SHAPES.append(PodShape(30_000))
-LEVELS = st.sampled_from(["", "block", "rack"])
+NAMES = ("block", "rack", "host")
+LEVELS = st.sampled_from(["", *NAMES])
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> TopologyRequest:
     required = draw(LEVELS)
     segment = draw(st.integers(0, 4)) if required else 0
-    allowed = [""] if required == "rack" and not segment else ["", "rack"] if required and not segment else None
-    spread = draw(LEVELS if allowed is None else st.sampled_from(allowed))
-    return TopologyRequest(required, draw(LEVELS), segment, spread)
+    narrower = NAMES[NAMES.index(required) + 1 :] if required and not segment else NAMES
+    spread = draw(st.sampled_from(["", *narrower]))
+    at_most = draw(st.integers(0, 5)) if spread else 0
+    if segment and NAMES.index(spread or "host") <= NAMES.index(required):
+        at_most = max(at_most, segment) if at_most else 0
+    return TopologyRequest(required, draw(LEVELS), segment, spread, at_most)
 
 
 gangs = st.lists(st.tuples(st.sampled_from(SHAPES), st.integers(1, 7)), min_size=1, max_size=2)
@@ -286,10 +291,15 @@ def check_placed(on: Scene, placed: GangPlacement, sets: list[tuple[int, int]], 
     assert [pod.shape for pod in pods] == [shape for shape, count in sets for _ in range(count)]
     size = request.segment or len(pods)
     if request.required:
-        domain = index.of_node[index.levels.index(request.required)]
+        domain = index.of_node[index.depth_of(request.required) - 1]
         for first in range(0, len(pods), size):
             assert len({int(domain[pod.node]) for pod in pods[first : first + size]} - {-1}) == 1
             assert all(domain[pod.node] >= 0 for pod in pods[first : first + size])
+    if request.at_most:
+        domain = index.of_node[index.depth_of(request.spread) - 1]
+        stands = Counter(int(domain[pod.node]) for pod in pods)
+        assert -1 not in stands
+        assert max(stands.values()) <= request.at_most
     if len(sets) == 1 and (len(pods) % size == 0 or not request.segment):  # a shorter last segment stays last
         ranks = [int(index.rank[pod.node]) for pod in pods]
         assert ranks == sorted(ranks)
@@ -300,6 +310,7 @@ def check_placed(on: Scene, placed: GangPlacement, sets: list[tuple[int, int]], 
 
 def check_refused(on: Scene, refused: Refused, sets: list[tuple[int, int]], request: TopologyRequest) -> None:
     """By brute force, for one shape: in all there is room or not, and no choice of domains holds all units."""
+    index = on.index
     if len({shape for shape, _ in sets}) > 1:
         return
     shape, count = sets[0][0], sum(count for _, count in sets)
@@ -308,21 +319,59 @@ def check_refused(on: Scene, refused: Refused, sets: list[tuple[int, int]], requ
     if refused.reason is Reason.CAPACITY:
         assert refused.room == sum(rooms)
         return
-    domain = on.index.of_node[on.index.levels.index(request.required)]
-    by_domain = [sum(rooms[node] for node in np.flatnonzero(domain == one)) for one in set(domain.tolist()) - {-1}]
-    assert not can_hold(sorted(by_domain), [unit.total() for unit in units_of(sets, request.segment)])
-    assert refused.best_room == max(by_domain, default=0)
+    units = [unit.total() for unit in units_of(sets, request.segment)]
+    domains = index.groups[index.depth_of(request.required)].tolist()
+    real = index.real[index.depth_of(request.required)]
+    apart = index.groups[index.depth_of(request.spread)].tolist()
+    most = [
+        request.at_most * bool(real) if request.at_most else 1000 for real in index.real[index.depth_of(request.spread)]
+    ]
+    pieces: dict[tuple[int, int], int] = {}
+    for node, room in enumerate(rooms):
+        if real[domains[node]]:
+            key = domains[node], apart[node]
+            pieces[key] = pieces.get(key, 0) + room
+    assert not can_hold(pieces, most, units)
+    if refused.reason is Reason.APART:
+        assert refused.room < count or can_hold(pieces, [1000] * len(most), units)
+    else:
+        assert not can_hold(pieces, [1000] * len(most), units)
+        by_domain = [
+            sum(room for (one, _), room in pieces.items() if one == each) for each in range(len(real)) if real[each]
+        ]
+        assert refused.best_room == max(by_domain, default=0)
 
 
-def can_hold(rooms: list[int], units: list[int]) -> bool:
-    """Whether units, each within one domain, fit: every choice is tried."""
+def can_hold(rooms: dict[tuple[int, int], int], most: list[int], units: list[int]) -> bool:
+    """Whether units of pods fit, each within one required domain: every choice of domains is tried.
+
+    ``rooms`` are of the parts of the fleet by (required domain, domain of spread), ``most`` what the latter may take.
+    """
     if not units:
         return True
-    return any(
-        rooms[at] >= units[0] and can_hold([*rooms[:at], rooms[at] - units[0], *rooms[at + 1 :]], units[1:])
-        for at in range(len(rooms))
-        if rooms[at] not in rooms[:at]
-    )
+    if min(units) * len(units) > min(sum(rooms.values()), sum(most)):
+        return False
+    for one in sorted({domain for domain, _ in rooms}):
+        parts = sorted(key for key in rooms if key[0] == one)
+        for shares in dealt(units[0], [min(rooms[part], most[part[1]]) for part in parts]):
+            left, may = dict(rooms), list(most)
+            for part, share in zip(parts, shares, strict=True):
+                left[part] -= share
+                may[part[1]] -= share
+            if can_hold(left, may, units[1:]):
+                return True
+    return False
+
+
+def dealt(amount: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:
+    """Every way to deal an amount over rooms."""
+    if not rooms:
+        if not amount:
+            yield ()
+        return
+    for share in range(min(amount, rooms[0]), -1, -1):
+        for rest in dealt(amount - share, rooms[1:]):
+            yield share, *rest
 
 
 @settings(max_examples=300, deadline=None)

@@ -176,7 +176,7 @@ def test_a_worker_that_dies_in_the_middle(cluster: str, folder: Path) -> None:
 @on_ray()
 @pytest.mark.usefixtures("importable")
 def test_workers_that_always_die(cluster: str, folder: Path) -> None:
-    with pytest.raises(BackendError, match="lost with its worker, and again 3 times .*--resume"):  # noqa: SIM117
+    with pytest.raises(BackendError, match=r"lost with its worker, and again 3 times .*--resume"):  # noqa: SIM117
         with running_on_ray(die, [Grim(str(folder / "a"), 99)]) as futures:
             wait(futures)
 

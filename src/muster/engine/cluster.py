@@ -14,9 +14,9 @@ from muster.engine.kernels.gang import any_takes, count_room, place_gang, releas
 from muster.engine.kernels.hold import hold_free
 from muster.engine.kernels.nodes import apply
 from muster.engine.placement import Placer
+from muster.engine.requests import Refused
 from muster.engine.sizes import sizes_of
 from muster.engine.state import Allocation, FleetState
-from muster.engine.topology import Refused
 from muster.engine.topology import place_gang as place_in_topology
 from muster.errors import InputError
 from muster.kernels import Ints, direct

@@ -18,14 +18,11 @@ from msgspec import Struct
 
 from muster.engine.state import FleetState
 from muster.kernels import Ints
-from muster.model.fleet import Node
+from muster.model.fleet import HOST, Node
 
 Flags = npt.NDArray[np.bool_]
 Depths = tuple[Ints, ...]
 """One array a depth, an entry a domain."""
-
-HOST = "host"
-"""The level at which each node is a domain."""
 
 _LAST = 1 << 40
 _NAMELESS = 1 << 20
@@ -119,6 +116,11 @@ class TopologyIndex:
         """Sums of ``values``, one a domain of ``depth``, for each depth down to this one."""
         above = (np.bincount(self.ancestors(depth, each), values, len(self.real[each])) for each in range(depth))
         return (*(total.astype(np.int64) for total in above), values)
+
+    def capped(self, depth: int, rooms: Depths, most: Ints) -> Depths:
+        """Rooms where each domain of ``depth`` takes ``most`` at most, and the nameless nothing."""
+        here = np.where(self.real[depth], np.minimum(rooms[depth], most), 0)
+        return (*self.sums_above(depth, here), *rooms[depth + 1 :])
 
     def fewest_needed(self, depth: int, deeper: int, rooms: Depths, amount: int) -> Ints:
         """For each domain of ``depth`` the least number of domains of ``deeper`` in it that hold ``amount``.
@@ -237,7 +239,12 @@ class Dealing(Struct, frozen=True):
         room, load = self.rooms[self.spread][low:high], self.loads[self.spread][low:high]
         named = np.where(real, room, 0)
         inside = min(amount, int(named.sum()))
-        shares = even_shares(named, load, inside) + even_shares(room - named, load, amount - inside)
+        tight = np.arange(high - low)
+        if self.tie is not None and self.spread == self.bottom:
+            tight = np.argsort(self.tie[low:high], kind="stable")
+        shares = np.zeros_like(room)
+        shares[tight] = even_shares(named[tight], load[tight], inside)
+        shares += even_shares(room - named, load, amount - inside)
         return [(low + int(at), int(shares[at])) for at in np.flatnonzero(shares)]
 
 

@@ -122,9 +122,16 @@ def _joined(rows: Ints, counts: Counts, more: Ints, total: Counts) -> Ints:
 
 
 def outside(scheduler: Scheduler, run: RunningGang) -> list[Hold]:
-    """Keeps further pods of a gang in the domain in which it must stand as a whole."""
+    """Keeps further pods of a gang in the domain in which it must stand as a whole, and out of those with pods of it of
+    which a domain may hold only so many."""
     request, index = run.kind.topology, scheduler.cluster.index
-    if request is None or not request.required or request.segment or not run.nodes:
+    if request is None or not run.nodes:
         return []
-    domain = index.of_node[index.depth_of(request.required) - 1]
-    return [whole_nodes(scheduler.cluster, np.flatnonzero(domain != domain[run.rows[0, 0]]).tolist())]
+    closed = np.zeros(len(index.order), np.bool_)
+    if request.required and not request.segment:
+        domain = index.of_node[index.depth_of(request.required) - 1]
+        closed |= domain != domain[run.rows[0, 0]]
+    if request.at_most:
+        domain = index.of_node[index.depth_of(request.spread) - 1]
+        closed |= np.isin(domain, domain[run.rows[0]])
+    return [whole_nodes(scheduler.cluster, np.flatnonzero(closed).tolist())]

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from muster.engine.domains import HOST, Dealing, Depths, TopologyIndex
+from muster.engine.domains import Dealing, Depths, TopologyIndex
 from muster.kernels import Ints
+from muster.model.fleet import HOST
 from muster.model.parallelism import RankGroups
 
 NVLINK_DOMAIN = "nvlink_domain"

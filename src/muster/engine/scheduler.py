@@ -27,24 +27,23 @@ from muster.engine.future import Future
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
+from muster.engine.requests import check_request
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.shares import Shares
 from muster.engine.sizes import Counts, largest
 from muster.engine.timeline import Slot, kept_for
-from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Node, Topology
 from muster.model.parallelism import check_parallelism
 from muster.model.plan import Decision, Evict, Place, Plan, Quarantine, Reserve
-from muster.model.reasons import Reason, Tier
+from muster.model.reasons import NO_ROOM, Reason, Tier
 from muster.model.snapshot import AdvanceReservation, NodeFailure, Running, Snapshot
 from muster.model.workload import Workload
 from muster.policy.ordering.protocol import Rank
 
 Turn = tuple[int, bool, Rank, Order]
 UNLIMITED = 1 << 62
-_NO_ROOM = (Reason.CAPACITY, Reason.ONE_DOMAIN)
 
 
 class Scheduler:
@@ -243,14 +242,14 @@ class Scheduler:
         met: set[str] = set()
         for gang in self._heads():
             reason = self._try(gang, now_s, decisions, backfilled=bool(met))
-            if reason in (*_NO_ROOM, Reason.QUOTA) and self._preempt(gang, reason, now_s, decisions):
+            if reason in (*NO_ROOM, Reason.QUOTA) and self._preempt(gang, reason, now_s, decisions):
                 continue
-            if reason not in (*_NO_ROOM, Reason.RESERVED) and not self._entitled(gang, reason):
+            if reason not in (*NO_ROOM, Reason.RESERVED) and not self._entitled(gang, reason):
                 continue
             if self.config.queueing != "backfill":
                 break
             slot = self._reserve(gang, now_s)
-            if slot is not None and reason in _NO_ROOM:
+            if slot is not None and reason in NO_ROOM:
                 waits_gpu_s = (slot.start_s - now_s) * gang.kind.least.milli / WHOLE_GPU_MILLI
                 if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
                     continue
@@ -578,7 +577,7 @@ class Scheduler:
                 return True
             if reason is Reason.RESERVED:
                 longest_s = self.running.expected_s(gang.workload)
-            elif reason in (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.QUOTA, Reason.OVER_QUOTA, Reason.NO_FLAVOR):
+            elif reason in (*NO_ROOM, Reason.QUOTA, Reason.OVER_QUOTA, Reason.NO_FLAVOR):
                 return False
         return False
 
@@ -622,7 +621,7 @@ class Scheduler:
             return False
         parts, flavor = found
         lost_gpu_s = sum(part.lost_gpu_s(now_s) for part in parts)
-        if reason in _NO_ROOM and self._move(gang, lost_gpu_s, now_s, decisions):
+        if reason in NO_ROOM and self._move(gang, lost_gpu_s, now_s, decisions):
             return True
         for part in parts:
             run = part.run

@@ -7,13 +7,16 @@ The order of choices, each among what the one before leaves open:
    then the tightest (the least room: large domains stay whole), then the first. Several segments take the fewest
    domains of each wider level.
 2. Within it, from the widest level to the narrowest: the fewest domains, the tightest single one that suffices.
-   ``preferred`` goes before levels above it. ``spread`` deals evenly over its level instead.
+   ``preferred`` goes before levels above it. ``spread`` deals evenly over its level instead, at most ``at_most`` pods
+   to a domain.
 3. On the nodes of the narrowest domain: the placer's policy, nodes and devices.
 4. Ranks: pods are returned in order along the topology, so that neighbours in rank stand near each other. Only a
    last segment that is shorter stays last, wherever it stands.
 
-For one shape a refusal is exact: rooms of nodes add up. Sets of different shapes that share a domain are tried, the
-largest first, in each domain that has room for each of them alone; that may miss a place.
+For one shape a refusal is exact: rooms of nodes add up. So it is for sets of different shapes of whole GPUs in one
+``host``, and for those of which a domain takes one pod (``at_most`` 1, no segments): `apart.one_each`. Else sets of
+different shapes that share a domain are tried, the largest first, in each domain that has room for each of them alone;
+that may miss a place.
 """
 
 from __future__ import annotations
@@ -22,15 +25,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from muster.engine.domains import HOST, Dealing, Depths, Flags, TopologyIndex, even_shares
+from muster.engine.apart import one_each
+from muster.engine.domains import Dealing, Depths, Flags, TopologyIndex, even_shares
 from muster.engine.grains import Grains, choices_of, deal, rounded
 from muster.engine.kernels.domains import fill_spans, node_rooms
 from muster.engine.placement import Placer
+from muster.engine.requests import GangPlacement, Refused, check_request
 from muster.engine.state import Allocation
-from muster.errors import InputError
 from muster.kernels import Ints, direct
-from muster.model.fleet import Topology
+from muster.model.fleet import HOST
 from muster.model.parallelism import RankGroups
 from muster.model.reasons import Reason
 from muster.model.workload import TopologyRequest
@@ -39,85 +44,6 @@ MOST_PER_NODE = 1 << 20
 """Room that is counted on one node for pods that ask for nothing."""
 
 _fill, _rooms = direct(fill_spans), direct(node_rooms)
-
-
-class GangPlacement(Struct, frozen=True):
-    """A gang that was placed.
-
-    Attributes:
-        allocations: one a pod, by pod set as given, within a set in order along the topology.
-        level: the level that `domains` are of: required, else preferred, else spread, else the narrowest.
-        domains: names of the domains that it stands in, in order, with the pods in each.
-        counts: for each level of the fleet, widest first, in how many domains the gang stands.
-    """
-
-    allocations: tuple[Allocation, ...]
-    level: str = ""
-    domains: tuple[tuple[str, int], ...] = ()
-    counts: tuple[tuple[str, int], ...] = ()
-
-
-class Refused(Struct, frozen=True):
-    """A gang that was not placed, with the numbers that explain it. Nothing has changed.
-
-    Pods are counted set by set: for each set as many as it asks for count at most.
-
-    Attributes:
-        reason: `Reason.CAPACITY` or `Reason.ONE_DOMAIN`.
-        pods: of the gang.
-        room: pods of it that the fleet has room for.
-        level: the level that it requires, if any.
-        unit: pods that must stand in one domain of it: those of the largest segment, or all.
-        units: such units in all.
-        units_fit: how many of them fit.
-        best_domain: the domain with most room for one unit, the first of equals.
-        best_room: pods of a unit that this domain has room for.
-        domains: domains of the level.
-        named: what several units are called.
-    """
-
-    reason: Reason
-    pods: int
-    room: int
-    level: str = ""
-    unit: int = 0
-    units: int = 0
-    units_fit: int = 0
-    best_domain: str = ""
-    best_room: int = 0
-    domains: int = 0
-    named: str = "segments"
-
-    def text(self) -> str:
-        """One line, such as ``64 pods must stand in one block; of 12, b3 has most room, for 41``."""
-        if self.reason is Reason.CAPACITY:
-            return f"{self.pods} pods are to fit at once; there is room for {self.room}"
-        if not self.domains:
-            return f"{self.unit} pods must stand in one {self.level}; no node has one"
-        text = f"{self.unit} pods must stand in one {self.level}; of {self.domains}, {self.best_domain} has most room, "
-        text += f"for {self.best_room}"
-        return text if self.units <= 1 else f"{text}; {self.units_fit} of {self.units} {self.named} fit"
-
-
-def check_request(topology: Topology, request: TopologyRequest | None, field: str = "topology") -> None:
-    """Raise `InputError`, naming the field below ``field``, where a request makes no sense on a topology."""
-    if request is None:
-        return
-    for name in ("required", "preferred", "spread"):
-        level: str = getattr(request, name)
-        if level and level not in (*topology.levels, HOST):
-            known = f"known: {', '.join(dict.fromkeys((*topology.levels, HOST)))}"
-            raise InputError(f"unknown topology level {level!r}", field=f"{field}.{name}", hint=known)
-    if request.segment < 0:
-        raise InputError(f"is negative ({request.segment})", field=f"{field}.segment", hint="pods a segment, or 0")
-    if request.segment and not request.required:
-        hint = f"name the level in {field}.required"
-        raise InputError("a segment needs the level in whose domains it stays", field=f"{field}.segment", hint=hint)
-    if request.spread and request.required and not request.segment:
-        levels = (*topology.levels, HOST)
-        if levels.index(request.spread) <= levels.index(request.required):
-            what = f"all pods must stand in one {request.required}, so they cannot be spread over {request.spread}s"
-            raise InputError(what, field=f"{field}.spread", hint="spread over a narrower level, or give a segment")
 
 
 def place_gang(
@@ -277,7 +203,17 @@ class _Gang:
 
     def _sums(self, shape: int, on_node: Ints) -> Depths:
         """Rooms of domains from those of nodes: only for whole runs, where pods of the shape belong together."""
-        return rounded(self.index, self.index.sums(on_node), self._grains_of(shape))
+        index, grains = self.index, self._grains_of(shape)
+        rooms = rounded(index, index.sums(on_node), grains)
+        if not self.request.at_most:
+            return rooms
+        run = max((grain.size for grain in grains if grain.depth >= self.spread), default=1)
+        rooms = index.capped(self.spread, rooms, self._may_take() // run * run)
+        return rounded(index, rooms, tuple(grain for grain in grains if grain.depth < self.spread))
+
+    def _may_take(self) -> Ints:
+        """How many more pods each domain of ``spread`` may take."""
+        return np.maximum(0, self.request.at_most - self.index.sums(self.load)[self.spread])
 
     def _grains_of(self, shape: int) -> Grains:
         return self.grains if self.state.shape_list[shape].gpus else ()
@@ -309,7 +245,10 @@ class _Gang:
         """For each depth down to the required one how many units fit, by the rooms of their shapes alone."""
         fits = [self._rooms(shape)[self.required] // count for shape, count in units.by_shape.items()]
         here = np.minimum.reduce(fits) * self.index.real[self.required]
-        return self.index.sums_above(self.required, here)
+        above = self.index.sums_above(self.required, here)
+        if not self.request.at_most or self.spread > self.required:
+            return above
+        return self.index.capped(self.spread, above, self._may_take() // units.size)
 
     def _place_class(self, units: _Units, depth: int, group: int) -> bool:
         """Place all units within a domain."""
@@ -341,12 +280,16 @@ class _Gang:
         on_node = {shape: self._node_rooms(shape) for shape in units.by_shape}
         rooms = {shape: self._sums(shape, on_node[shape]) for shape in on_node}
         for at, domain in self._candidates(units, rooms, depth, group):
+            where = self._one_each(units, rooms, at, domain)
+            if where is None:
+                continue
             mark, before = self.state.checkpoint(), self.load.copy()
             unit: list[tuple[int, Allocation]] = []
             for number, shape, count in units.parts:
                 now = rooms[shape]
-                if unit:
-                    now = self._sums(shape, self._node_rooms(shape, on_node[shape], at, domain))
+                if unit or where:
+                    left = self._node_rooms(shape, on_node[shape], at, domain)
+                    now = self._sums(shape, left * where[shape] if where else left)
                 placed = self._place_pods(shape, count, at, domain, now)
                 unit.extend((number, pod) for pod in placed)
                 if len(placed) < count:
@@ -371,6 +314,8 @@ class _Gang:
             fits &= rooms[shape][at][low:high] >= count
         if len(by_shape) > 1:
             fits &= self._free_together(by_shape, at)[low:high]
+        if self.request.at_most and self.spread <= at:
+            fits &= (self._may_take() >= units.size)[index.ancestors(at, self.spread)[low:high]]
         groups = low + np.flatnonzero(fits)
         needed = np.zeros(len(groups), np.int64)
         if self.preferred > at:
@@ -394,6 +339,23 @@ class _Gang:
                         yield self.preferred, one
             yield at, domain
 
+    def _one_each(self, units: _Units, rooms: dict[int, Depths], depth: int, group: int) -> dict[int, Ints] | None:
+        """Where domains take one pod each: the nodes on which each shape may stand (1); empty: all; None: it fails."""
+        by_shape = units.by_shape
+        if self.request.at_most != 1 or len(by_shape) == 1 or self.spread <= depth:
+            return {}
+        low, high = self.index.below(depth, group, self.spread)
+        takes = np.array([rooms[shape][self.spread][low:high] > 0 for shape in by_shape])
+        found = one_each(takes, list(by_shape.values()))
+        if found is None:
+            return None
+        domains = np.zeros(len(self.index.real[self.spread]), np.int64)
+        where: dict[int, Ints] = {}
+        for shape, mine in zip(by_shape, found, strict=True):
+            domains[low:high] = mine
+            where[shape] = domains[self.index.groups[self.spread]]
+        return where
+
     def _free_together(self, by_shape: dict[int, int], depth: int) -> Flags:
         """For each domain whether what is free in sum suffices for all sets: needed, though not enough."""
         nodes, shapes = self.state.nodes, self.state.shape_list
@@ -414,7 +376,10 @@ class _Gang:
         if rooms[depth][group] < count:
             return []
         bottom = max(self.bottom, depth)
-        dealing = Dealing(rooms, self.index.sums(self.load), bottom, self.preferred, self.spread)
+        tie = None
+        if self.spread and self.index.level_of(self.spread) == HOST:  # the fullest nodes, so that others stay whole
+            tie = self.index.sums(self.state.nodes.gpu_free.sum(axis=1))[bottom]
+        dealing = Dealing(rooms, self.index.sums(self.load), bottom, self.preferred, self.spread, tie)
         parts = deal(self.index, dealing, self._grains_of(shape), depth, group, count)
         starts = self.index.starts[bottom]
         spans = np.array([(starts[part], starts[part + 1], share) for part, share in parts], np.int64).T.copy()
@@ -438,12 +403,22 @@ class _Gang:
     def _no_room(self) -> Refused | None:
         """A refusal if the fleet has not room for all pods of some shape."""
         fitting = 0
+        may_stand = 0
         for shape, count in self._by_shape().items():
-            fitting += min(count, int(self._node_rooms(shape).sum()))
-        return self._refusal(Reason.CAPACITY, fitting) if fitting < self.pods else None
+            on_node = self._node_rooms(shape)
+            fitting += min(count, int(on_node.sum()))
+            may_stand += min(count, int(self._sums(shape, on_node)[0][0]))
+        if fitting < self.pods:
+            return self._refusal(Reason.CAPACITY, fitting)
+        return self._refusal(Reason.APART, may_stand) if may_stand < self.pods else None
 
     def _refused(self) -> Refused:
         """There is room for each set: then it is the domain, unless the sets do not fit together anywhere."""
+        if self.request.at_most:
+            with self.state.trial():
+                closer = _Gang(self.placer, self.index, self.sets, replace(self.request, at_most=0), self.groups)
+                if closer.place() is None:
+                    return self._refusal(Reason.APART, self.pods)
         if not self.required and not self.grains:
             return self._refusal(Reason.CAPACITY, self.pods)
         if len({shape for shape, _ in self.sets}) > 1:
@@ -455,6 +430,9 @@ class _Gang:
 
     def _refusal(self, reason: Reason, room: int) -> Refused:
         """A refusal with the numbers of the level that is required; else of the one that ranks must not leave."""
+        if reason is Reason.APART:
+            named = int(self.index.real[self.spread].sum())
+            return Refused(reason, self.pods, room, self.request.spread, self.request.at_most, domains=named)
         if not self.required and not self.grains:
             return Refused(reason, self.pods, room)
         at, level = self.required, self.request.required

@@ -14,6 +14,10 @@ TOPOLOGY_LEVELS = ("region", "zone", "block", "rack", "nvlink_domain", "host")
 """The usual levels, widest first. A `Topology` may use any number of levels with any names."""
 
 
+HOST = "host"
+"""The level of the node itself, narrower than all others: every fleet has it, whether its topology names it or not."""
+
+
 class Taint(Struct, frozen=True, order=True):
     """A node's taint; ``effect`` is ``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``."""
 
@@ -94,6 +98,11 @@ class Topology(Struct, frozen=True):
     """The names of a fleet's levels, widest first; any number, none is fine."""
 
     levels: tuple[str, ...] = ()
+
+    @property
+    def with_hosts(self) -> tuple[str, ...]:
+        """All levels that a request may name: these, and `HOST`."""
+        return self.levels if HOST in self.levels else (*self.levels, HOST)
 
     def index(self, level: str) -> int:
         """Position of ``level``; raises `KeyError` with the known names."""

@@ -48,6 +48,7 @@ class Reason(Enum):
     MEMORY_FREE = (10, Tier.WAITING_FOR_CAPACITY, "too little memory is free")
     CAPACITY = (22, Tier.WAITING_FOR_CAPACITY, "its pods do not all fit at once")
     ONE_DOMAIN = (23, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not in one domain of the level that it requires")
+    APART = (28, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not as far apart as it requires")
     RESERVED = (24, Tier.WAITING_FOR_CAPACITY, "it would delay work that is ahead of it and has a reserved start")
     EVICTING = (25, Tier.WAITING_FOR_PREEMPTION, "work that was stopped for it has not ended yet")
     DEPENDENCY = (26, Tier.GATED, "it depends on work that has not finished")
@@ -62,6 +63,10 @@ class Reason(Enum):
     def mask(self) -> int:
         """The reason as a one-bit mask."""
         return 1 << self.bit
+
+
+NO_ROOM = (Reason.CAPACITY, Reason.ONE_DOMAIN, Reason.APART)
+"""Why the cycle finds no place for a workload now that has its quota."""
 
 
 def reasons_of(mask: int) -> tuple[Reason, ...]:

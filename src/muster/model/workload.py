@@ -82,7 +82,9 @@ def checked_shape(shape: PodShape, *, file: str | None = None, line: int | None 
 
 
 class TopologyRequest(Struct, frozen=True):
-    """Where the pods of a workload must or should stand; levels are names of the fleet's topology.
+    """Where the pods of a workload must or should stand.
+
+    Levels are names of the fleet's topology, or ``host``, the node itself.
 
     Attributes:
         required: all pods (or each segment) stand in one domain of this level; empty is anywhere.
@@ -90,12 +92,14 @@ class TopologyRequest(Struct, frozen=True):
         segment: pods a segment; with it, each run of so many pods in order stays in one ``required`` domain, and
             segments may stand in different ones. 0: the whole workload is one segment.
         spread: a level of failure domains over which the pods are dealt out evenly.
+        at_most: with ``spread``: most pods in one of its domains; 0: no limit.
     """
 
     required: str = ""
     preferred: str = ""
     segment: int = 0
     spread: str = ""
+    at_most: int = 0
 
 
 class Checkpointing(Struct, frozen=True):

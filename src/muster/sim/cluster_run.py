@@ -19,9 +19,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from muster.engine.config import Config
+from muster.engine.requests import check_request
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
-from muster.engine.topology import check_request
 from muster.errors import InputError, StateError
 from muster.model.parallelism import check_parallelism
 from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Reserve, Resize

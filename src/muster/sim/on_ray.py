@@ -7,8 +7,9 @@ worker was lost; runs are deterministic, so that changes nothing.
 
 from __future__ import annotations
 
-# Ray's types tell little of what it returns.
+# Ray is an extra, and its types tell little of what it returns.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingImports=false
 import contextlib
 import logging
 import os
