@@ -117,6 +117,15 @@ def test_what_makes_no_sense(request_: TopologyRequest, field: str, text: str) -
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    "request_", [TopologyRequest(spread="rack", at_most=3), TopologyRequest("host", "", 1, "rack", 3)]
+)
+def test_a_node_without_a_rack_is_in_no_failure_domain(request_: TopologyRequest) -> None:
+    nodes = tuple(Node(f"n{at}", 1000, 0, (Device(0, "H100"),), topology=(rack,)) for at, rack in enumerate(["", "r"]))
+    assert stands(Fleet(nodes, Topology(("rack",))), [(GPU, 1)], request_) == "n1"
+    assert stands(Fleet(nodes[:1], Topology(("rack",))), [(GPU, 1)], request_).startswith("APART")
+
+
 def test_a_fleet_may_name_the_level_host_itself() -> None:
     nodes = tuple(Node(f"n{at}", 1000, 0, (Device(0, "H100"),), topology=(f"h{at // 2}",)) for at in range(4))
     assert stands(Fleet(nodes, Topology(("host",))), [(GPU, 2)], STRICT_SPREAD) == "n0 n2"

@@ -118,9 +118,8 @@ class TopologyIndex:
         return (*(total.astype(np.int64) for total in above), values)
 
     def capped(self, depth: int, rooms: Depths, most: Ints) -> Depths:
-        """Rooms where each domain of ``depth`` takes ``most`` at most, and the nameless nothing."""
-        here = np.where(self.real[depth], np.minimum(rooms[depth], most), 0)
-        return (*self.sums_above(depth, here), *rooms[depth + 1 :])
+        """Rooms where each domain of ``depth`` takes ``most`` at most."""
+        return (*self.sums_above(depth, np.minimum(rooms[depth], most)), *rooms[depth + 1 :])
 
     def fewest_needed(self, depth: int, deeper: int, rooms: Depths, amount: int) -> Ints:
         """For each domain of ``depth`` the least number of domains of ``deeper`` in it that hold ``amount``.

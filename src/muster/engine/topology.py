@@ -212,8 +212,9 @@ class _Gang:
         return rounded(index, rooms, tuple(grain for grain in grains if grain.depth < self.spread))
 
     def _may_take(self) -> Ints:
-        """How many more pods each domain of ``spread`` may take."""
-        return np.maximum(0, self.request.at_most - self.index.sums(self.load)[self.spread])
+        """How many more pods each domain of ``spread`` may take; the nameless is none."""
+        left = np.maximum(0, self.request.at_most - self.index.sums(self.load)[self.spread])
+        return left * self.index.real[self.spread]
 
     def _grains_of(self, shape: int) -> Grains:
         return self.grains if self.state.shape_list[shape].gpus else ()
