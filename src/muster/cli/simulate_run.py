@@ -24,8 +24,8 @@ STEPS = 200
 
 JOB_KEYS = (
     "name", "queue", "user", "pods", "gpus", "priority", "state", "submitted_s", "started_s", "finished_s", "wait_s",
-    "promised_s", "reserved_s", "starts", "evictions", "moves", "backfilled", "done_s", "lost_s", "restart_s",
-    "slow_s", "slowdown", "placement", "reason",
+    "promised_s", "reserved_s", "starts", "evictions", "moves", "resizes", "failures", "node_losses",
+    "backfilled", "done_s", "lost_s", "restart_s", "stall_s", "slow_s", "slowdown", "placement", "reason",
 )  # fmt: skip
 """The keys of a job's record, in order."""
 
@@ -94,10 +94,14 @@ def job_records(run: ClusterRun) -> list[dict[str, Any]]:
                 "starts": story.starts,
                 "evictions": story.evictions,
                 "moves": story.moves,
+                "resizes": story.resizes,
+                "failures": story.failures,
+                "node_losses": story.node_losses,
                 "backfilled": story.backfilled,
                 "done_s": story.done_s,
                 "lost_s": story.lost_s,
                 "restart_s": story.restart_s,
+                "stall_s": story.stall_s,
                 "slow_s": story.slow_s,
                 "slowdown": None if math.isnan(story.slowdown) else story.slowdown,
                 "placement": story.placement or None,
@@ -178,7 +182,10 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         ["  lost", _number(metrics.lost_hours), share(metrics.lost_hours)],
         ["  restarts", _number(metrics.restart_hours), share(metrics.restart_hours)],
     ]
-    told = metrics.slowdowns
+    told, broke = metrics.slowdowns, metrics.breakage
+    if metrics.stall_hours:
+        note = f"{share(metrics.stall_hours)}, hung as a node was gone"
+        rows.append(["  stalled", _number(metrics.stall_hours), note])
     if metrics.slow_hours:
         rows.append(["  slow", _number(metrics.slow_hours), f"{share(metrics.slow_hours)}, by where jobs stand"])
     if prepared.config.gangs == "one-by-one":
@@ -190,6 +197,14 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
         ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
     ]
+    if broke.nodes_lost or broke.failures:
+        note = f"{broke.interruptions:,} times a job lost pods; {broke.quarantined:,} nodes in quarantine"
+        rows.append(["nodes lost", f"{broke.nodes_lost:,}", note])
+        rows.append(["failures of jobs", f"{broke.failures:,}", ""])
+        sizes = ", ".join(f"{name}: {part:.1%}" for name, part in broke.ettr_by_size.items())
+        rows.append(["ETTR", f"{broke.ettr:.1%}", f"by GPUs {sizes}"])
+    if broke.resizes:
+        rows.append(["changes of size", f"{broke.resizes:,}", "of elastic jobs"])
     if told.jobs:
         note = f"mean of {told.jobs:,}; most {told.max:.3f}; {told.slowed:,} above 1.05"
         rows.append(["slow-down of a step", f"{told.mean:.3f}", note])

@@ -7,6 +7,7 @@ checkpointing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,17 @@ def grow(scheduler: Scheduler, now_s: float) -> list[Resize]:
         if change is not None:
             found.append(change)
     return found
+
+
+def next_growth_s(scheduler: Scheduler, now_s: float) -> float:
+    """When the next elastic gang that is not at full size may be given more; infinite if there is none."""
+    every_s = scheduler.config.grow_every_s
+    times = (
+        run.resized_s + every_s
+        for run in scheduler.running.elastic()
+        if run.counts != scheduler.cluster.kind_of(run.workload).sizes[-1]
+    )
+    return min((time_s for time_s in times if time_s > now_s), default=math.inf)
 
 
 def turn_of(scheduler: Scheduler, run: RunningGang) -> tuple[int, Rank, str]:

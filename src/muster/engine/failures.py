@@ -14,6 +14,7 @@ that comes. It is put into quarantine, where nothing starts any more, until some
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -182,15 +183,25 @@ def _others_than_spares(scheduler: Scheduler) -> Hold | None:
 
 def _should_wait(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
     """Whether an elastic gang waits for a replacement rather than to go on smaller."""
-    pods = sum(run.counts)
-    saved = run.workload.checkpointing
-    worth_s = 2.0 * (saved.restart_s if saved else 0.0) * pods / max(1, pods - len(run.missing))
-    until_s = scheduler.broken[run.workload.name] + worth_s
+    until_s = _waits_until_s(scheduler, run)
     if now_s >= until_s:
         return False
     gang = Gang(run.workload, _replacements(scheduler, run))
     others = list(scheduler.slots.values())
     return scheduler.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s) is not None
+
+
+def _waits_until_s(scheduler: Scheduler, run: RunningGang) -> float:
+    """Up to when waiting loses less than going on smaller and growing back."""
+    pods, saved = sum(run.counts), run.workload.checkpointing
+    worth_s = 2.0 * (saved.restart_s if saved else 0.0) * pods / max(1, pods - len(run.missing))
+    return scheduler.broken[run.workload.name] + worth_s
+
+
+def next_repair_s(scheduler: Scheduler, now_s: float) -> float:
+    """When the next gang that waits for a replacement waits no longer; infinite if none does."""
+    waits = (_waits_until_s(scheduler, scheduler.running[name]) for name in scheduler.broken)
+    return min((time_s for time_s in waits if time_s > now_s), default=math.inf)
 
 
 def _go_on_smaller(scheduler: Scheduler, run: RunningGang, now_s: float) -> Decision | None:

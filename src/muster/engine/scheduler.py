@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
 from muster.engine.defrag import plan_moves, relocate
-from muster.engine.elastic import grow, shrink
-from muster.engine.failures import FailureLog, lose_pods, repair
+from muster.engine.elastic import grow, next_growth_s, shrink
+from muster.engine.failures import FailureLog, lose_pods, next_repair_s, repair
 from muster.engine.future import Future
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
@@ -230,6 +230,10 @@ class Scheduler:
             self.failures.known(now_s),
             now_s,
         )
+
+    def next_s(self, now_s: float) -> float:
+        """When a cycle may decide something new although nothing has happened meanwhile; infinite if never."""
+        return min(next_growth_s(self, now_s), next_repair_s(self, now_s))
 
     # -- the cycle ----------------------------------------------------------------------------------------------------
 

@@ -22,19 +22,21 @@ from muster.engine.config import Config
 from muster.engine.requests import check_request
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
-from muster.errors import InputError, StateError
+from muster.errors import InputError
 from muster.model.parallelism import check_parallelism
-from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Reserve, Resize
+from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Quarantine, Reserve, Resize
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import PodSet, Workload
-from muster.planning.placed import Network, placements_for, text_of
+from muster.planning.placed import Network, placements_for
 from muster.sim.events import Events
+from muster.sim.failures import FailureModel, FailureProcess, check_failures
+from muster.sim.lives import JobStory, Lives, Spell
 
 WHOLE = -1
 """The pod number of a gang that is submitted as one."""
 
-_SUBMIT, _END, _WAKE = 0, 1, 2
+_SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT = range(6)
 _BITS = 20
 
 
@@ -49,6 +51,9 @@ class RunOptions(Struct, frozen=True):
         keep_plans: keep every plan that is not empty, with its time.
         network: what the slow-down of placements is told from, beside the GPU models.
         stretch: run times are those at the best placement, and longer by the slow-down where a job stands.
+        failures: what breaks; ``seed`` decides when.
+        ready_timeout_s: one-by-one gangs only: a gang that has not all its pods after so long is stopped, and tried
+            again after its back-off.
     """
 
     at_limit: Literal["kill", "run-on"] = "kill"
@@ -58,58 +63,9 @@ class RunOptions(Struct, frozen=True):
     keep_plans: bool = False
     network: Network = Network()
     stretch: bool = False
-
-
-class JobStory(Struct):
-    """What became of a workload; times in seconds, NaN where it did not come to that.
-
-    Attributes:
-        started_s, finished_s: its first start, and its end (by itself or killed).
-        promised_s: the reserved start that it was told first.
-        starts, evictions, moves: how often; a move is a start, too.
-        done_s: work that is done and kept. Work is counted in seconds of the whole gang.
-        lost_s: work that was done and lost, since the last checkpoint before an eviction or a kill.
-        restart_s: time spent in restarts.
-        move_s: what moves cost it: lost work and restarts, as counted above.
-        slow_s: time lost by standing worse than at best, where run times are stretched by that.
-        slowdown: of a step at its last start, by the communication model; NaN where it is not told.
-        placement: GPUs in each NVLink domain at its last start, in the order of ranks; empty where it is not told.
-        backfilled: its first start ran past others with a reserved start.
-        killed: it was stopped at its time limit.
-    """
-
-    submitted_s: float
-    started_s: float = math.nan
-    finished_s: float = math.nan
-    promised_s: float = math.nan
-    starts: int = 0
-    evictions: int = 0
-    moves: int = 0
-    done_s: float = 0.0
-    lost_s: float = 0.0
-    restart_s: float = 0.0
-    move_s: float = 0.0
-    slow_s: float = 0.0
-    slowdown: float = math.nan
-    placement: str = ""
-    backfilled: bool = False
-    killed: bool = False
-
-
-class Spell(Struct):
-    """A time in which a gang runs, from a start to its end or eviction; ``end_s`` is NaN while it runs.
-
-    The first ``restart_s`` are its restart; ``until_s`` is when it will end by itself, or be ``killed``. A second of
-    work takes ``pace`` seconds.
-    """
-
-    job: int
-    start_s: float
-    restart_s: float
-    until_s: float
-    killed: bool
-    end_s: float = math.nan
-    pace: float = 1.0
+    failures: FailureModel = FailureModel()
+    seed: int = 0
+    ready_timeout_s: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Holding(Struct):
@@ -145,11 +101,13 @@ class ClusterRun:
         self.options = options or RunOptions()
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
         _check_workloads(snapshot, self.workloads)
-        self._placements = placements_for(snapshot.fleet, self.workloads, self.options.network)
+        check_failures(self.options.failures, snapshot.fleet)
+        self.lives = Lives(
+            self.workloads, placements_for(snapshot.fleet, self.workloads, self.options.network),
+            stretch=self.options.stretch, kill=self.options.at_limit == "kill",
+        )  # fmt: skip
         self.fleet = snapshot.fleet
         self.scheduler = Scheduler(snapshot, config)
-        self.stories = [JobStory(each.submitted_s) for each in self.workloads]
-        self.spells: list[Spell] = []
         self.holdings: list[Holding] = []
         self.plans: list[tuple[float, Plan]] = []
         self.cycles = self.events = 0
@@ -160,13 +118,17 @@ class ClusterRun:
         self._one_by_one = config.gangs == "one-by-one"
         self._units: dict[str, tuple[int, int]] = {}
         self._held: dict[str, int] = {}
-        self._runs: dict[int, int] = {}
-        self._saving: dict[int, None] = {}
+        self._since: dict[str, float] = {}
+        self._timeouts: dict[int, int] = {}
         self._placed: dict[int, int] = {}
         self._due = bool(snapshot.pending)
         self._adopted = bool(snapshot.running)
+        self._woken_s = -math.inf
         self._queue = Events(self._handle)
         self._feed()
+        self.failures = FailureProcess(self.options.failures, self.fleet, self.options.seed, self.first_s)
+        self.node_losses = self.quarantined = 0
+        self._expect_failures()
         for number, workload in enumerate(snapshot.pending, self._given):
             self._units[workload.name] = number, WHOLE
             self._queue.schedule(max(self.first_s, snapshot.taken_s), _payload(_WAKE, number, 0), 1)
@@ -191,10 +153,22 @@ class ClusterRun:
 
         Where something still waits or runs, ``now_s`` is ``until`` afterwards: what is held then is counted up to it.
         """
+        if until is None and self.options.failures.endless:
+            raise InputError("failures go on for ever", field="until_s", hint="say when the run ends")
         self._queue.run(until)
         if until is not None and until > self.now_s and self.busy:
             self.now_s = until
         return self.stories
+
+    @property
+    def stories(self) -> list[JobStory]:
+        """What became of each workload."""
+        return self.lives.stories
+
+    @property
+    def spells(self) -> list[Spell]:
+        """All spells, in the order in which they began."""
+        return self.lives.spells
 
     @property
     def busy(self) -> bool:
@@ -204,14 +178,16 @@ class ClusterRun:
     # -- what it shows ------------------------------------------------------------------------------------------------
 
     def state_of(self, job: int) -> str:
-        """``to-come``, ``waiting``, ``running``, ``finished``, ``killed`` or ``given-up`` (it missed its deadline).
+        """``to-come``, ``waiting``, ``running``, ``finished``, ``killed``, ``failed`` (too often) or ``given-up``.
+
+        A workload is given up if it missed its start deadline.
 
         A one-by-one gang is ``waiting`` until all its pods are placed.
         """
         story = self.stories[job]
-        if not math.isnan(story.finished_s):
-            return "killed" if story.killed else "finished"
-        if job in self._runs:
+        if story.end:
+            return story.end
+        if job in self.lives:
             return "running"
         if story.submitted_s > self.now_s:
             return "to-come"
@@ -232,11 +208,6 @@ class ClusterRun:
         slot = self.scheduler.slots.get(self.workloads[job].name)
         return math.nan if slot is None else slot.start_s
 
-    def spell_of(self, job: int) -> Spell | None:
-        """The spell in which a job runs now."""
-        number = self._runs.get(job)
-        return None if number is None else self.spells[number]
-
     def check(self) -> None:
         """Raise `AssertionError` or `CapacityError` where an invariant does not hold.
 
@@ -249,7 +220,8 @@ class ClusterRun:
         assert names == set(self._held), "scheduler and run hold different work"
         for run in scheduler.running:
             least = sum(each.required for each in run.workload.pod_sets)
-            assert least <= run.rows.shape[1] <= run.workload.pods, f"{run.workload.name} runs in part"
+            there = run.rows.shape[1] + len(run.missing)
+            assert least <= there == run.kind.count <= run.workload.pods, f"{run.workload.name} runs in part"
         if self._adopted:
             return  # what ran before may be above its quota
         for queue in scheduler.queues:
@@ -277,13 +249,17 @@ class ClusterRun:
 
     def _handle(self, time_s: float, payload: int) -> None:
         self.now_s = time_s
-        kind, index, number = payload & 3, payload >> 2 >> _BITS, payload >> 2 & (1 << _BITS) - 1
+        kind, index, number = payload & 7, payload >> 3 >> _BITS, payload >> 3 & (1 << _BITS) - 1
         if kind == _SUBMIT:
             self._submit(index, number, time_s)
         elif kind == _WAKE:
             self._due = True
-        elif index in self._runs and self.stories[index].starts == number:
-            self._end(index, time_s)
+        elif kind == _NODES:
+            self._nodes_change(time_s)
+        elif kind == _TIMEOUT:
+            self._give_up_waiting(index, number, time_s)
+        elif index in self.lives and self.stories[index].starts == number:
+            self._end(index, time_s) if kind == _END else self._fail(index, time_s)
         self.events += 1
         # all that happens at one instant is seen before anything is decided
         if self._due and self._queue.peek() != time_s:
@@ -334,10 +310,14 @@ class ClusterRun:
             self._queue.schedule(time_s, _payload(_WAKE, 0, 0), 1)
 
     def _end(self, index: int, now_s: float) -> None:
-        killed = self.spells[self._runs[index]].killed
+        spell = self.lives.spell_of(index)
+        assert spell is not None
+        if spell.hangs_s <= now_s:
+            return  # it does nothing, and whoever finds out decides what becomes of it
+        killed = spell.killed
         self._halt(index, now_s, keep_all=not killed)
         story = self.stories[index]
-        story.finished_s, story.killed = now_s, killed
+        story.finished_s, story.end = now_s, "killed" if killed else "finished"
         for name in self._names(index):
             # a pod of a gang that runs is held, so all its names are running
             self.scheduler.finish(name, now_s, well=not killed)
@@ -345,10 +325,75 @@ class ClusterRun:
         self._placed.pop(index, None)
         self._due = True
 
+    # -- what breaks --------------------------------------------------------------------------------------------------
+
+    def _expect_failures(self) -> None:
+        """An event at the time at which a node changes next."""
+        if self.failures.next_s < math.inf:
+            self._queue.schedule(max(self.failures.next_s, self.first_s), _payload(_NODES, 0, 0), 0)
+
+    def _nodes_change(self, now_s: float) -> None:
+        """Nodes break, are seen to be gone, and come back."""
+        if self.failures.next_s > now_s:
+            return
+        for change in self.failures.advance(now_s):
+            node = self.scheduler.cluster.fleet.nodes[change.node]
+            if change.what == "back":
+                self.scheduler.set_node(self.fleet.nodes[change.node], now_s)
+            else:
+                for run in self.scheduler.running:
+                    if change.node in run.nodes:
+                        self.lives.hang(self._units[run.workload.name][0], now_s)
+            if change.what == "seen":
+                self.node_losses += 1
+                self.scheduler.set_node(replace(node, schedulable=False, reason="failed"), now_s, lost=True)
+            self._due = self._due or change.what != "fails"
+        self._expect_failures()
+
+    def _fail(self, index: int, now_s: float) -> None:
+        """A gang fails by itself, or because it stands on a black hole."""
+        story, cluster = self.stories[index], self.scheduler.cluster
+        bad = ""
+        for name in self._names(index):
+            nodes = sorted(self.scheduler.running[name].nodes)
+            bad = bad or next(
+                (cluster.state.node_names[node] for node in nodes if node in self.failures.black_holes), ""
+            )
+        self._halt(index, now_s, keep_all=False, failed=not bad)
+        story.failures += 1
+        for name in self._names(index):
+            self._let_go(name, now_s)
+            if self.scheduler.fail(name, now_s, bad):
+                self._wake(self.scheduler.pending.gangs[name].workload.not_before_s)
+            else:
+                story.finished_s, story.end = now_s, "failed"
+        self._placed.pop(index, None)
+        self._due = True
+
+    def _expect_all(self, index: int, now_s: float) -> None:
+        """A one-by-one gang must have all its pods some time after its first."""
+        if self.options.ready_timeout_s is not None and self._placed[index] == 1:
+            self._timeouts[index] = self._timeouts.get(index, 0) + 1
+            due_s = now_s + self.options.ready_timeout_s
+            self._queue.schedule(due_s, _payload(_TIMEOUT, index, self._timeouts[index]), 1)
+
+    def _give_up_waiting(self, index: int, number: int, now_s: float) -> None:
+        """A one-by-one gang that has not all its pods in time gives back those that it has, and waits its back-off."""
+        if index in self.lives or self._timeouts[index] != number or not self._placed.get(index):
+            return
+        self._placed.pop(index)
+        self._timeouts[index] += 1
+        for name in self._names(index):
+            if name in self.scheduler.running:
+                self._let_go(name, now_s)
+                if self.scheduler.fail(name, now_s):
+                    self._wake(self.scheduler.pending.gangs[name].workload.not_before_s)
+        self._due = True
+
     # -- plans --------------------------------------------------------------------------------------------------------
 
     def _cycle(self, now_s: float) -> None:
-        if len(self.scheduler.pending) and self._saving:
+        if self.lives.saving and (len(self.scheduler.pending) or self.scheduler.broken):
             self._note_checkpoints(now_s)
         plan = self.scheduler.cycle(now_s)
         self.cycles += 1
@@ -361,29 +406,32 @@ class ClusterRun:
                     self._place(decision, now_s)
                 case Evict():
                     evicted = True
-                    self._evict(decision.workload, now_s)
+                    self._evict(decision, now_s)
                 case Reserve():
                     index, pod = self._units[decision.workload]
                     if pod == WHOLE and math.isnan(self.stories[index].promised_s):
                         self.stories[index].promised_s = decision.start_s
-                case Migrate():
-                    self._move(decision, now_s)
-                case Resize():
-                    raise StateError(f"the simulated cluster cannot carry out {type(decision).__name__.lower()} yet")
+                case Migrate() | Resize():
+                    self._go_on(decision, now_s)
+                case Quarantine():
+                    self.quarantined += 1
+                    self.failures.repair(self.scheduler.cluster.position[decision.node], now_s)
+                    self._expect_failures()
                 case _:
                     pass
         if evicted:  # those who were stopped may find room elsewhere at once
             self._wake(now_s)
+        next_s = self.scheduler.next_s(now_s)
+        if next_s != self._woken_s:
+            self._woken_s = next_s
+            self._wake(next_s)
 
     def _note_checkpoints(self, now_s: float) -> None:
         """Tell the scheduler when running work was saved last: it chooses by that whom to stop."""
-        for index in self._saving:
-            spell, saved = self.spells[self._runs[index]], self.workloads[index].checkpointing
-            assert saved is not None
-            begun_s = spell.start_s + spell.restart_s
-            kept_s = _kept_s(now_s - begun_s, saved.interval_s)
+        for index in self.lives.saving:
+            saved_s = self.lives.saved_s(index, now_s)
             for name in self._names(index):
-                self.scheduler.running[name].checkpointed_s = begun_s + kept_s if kept_s else None
+                self.scheduler.running[name].checkpointed_s = saved_s
 
     def _place(self, decision: Place, now_s: float) -> None:
         index, pod = self._units[decision.workload]
@@ -391,111 +439,95 @@ class ClusterRun:
         if pod != WHOLE:
             self._placed[index] = self._placed.get(index, 0) + 1
             if self._placed[index] < self.workloads[index].pods:
+                self._expect_all(index, now_s)
                 return
-        self._begin(index, now_s, backfilled=decision.backfilled, pods=decision.pods if pod == WHOLE else ())
+        self._since[self.workloads[index].name] = now_s
+        pods = decision.pods if pod == WHOLE else ()
+        self._begin(index, now_s, pods, since_s=now_s, backfilled=decision.backfilled)
 
     def _hold(self, name: str, pods: tuple[PodPlacement, ...], now_s: float) -> None:
         """A gang or pod of that name holds its places from now on."""
         index, pod = self._units[name]
-        run = self.scheduler.running[name]
         self._held[name] = len(self.holdings)
         places = pods if self.options.keep_places else ()
-        self.holdings.append(Holding(index, pod, run.kind.milli, now_s, places=places))
+        self.holdings.append(Holding(index, pod, _milli(pods), now_s, places=places))
         protected_s = self.scheduler.config.min_runtime_s
-        if (queue := self.scheduler.queues.get(run.workload.queue)) is not None:
+        if (queue := self.scheduler.queues.get(self.workloads[index].queue)) is not None:
             protected_s = max(protected_s, queue.min_runtime_s)
         if protected_s:
             self._wake(now_s + protected_s)
 
-    def _begin(self, index: int, now_s: float, *, backfilled: bool, pods: Sequence[PodPlacement]) -> None:
-        story, workload = self.stories[index], self.workloads[index]
-        pace = self._pace(index, pods)
-        if math.isnan(story.started_s):
-            story.started_s, story.backfilled = now_s, backfilled
-        story.starts += 1
-        saved = workload.checkpointing
-        restart_s = saved.restart_s if saved is not None and story.starts > 1 else 0.0
-        duration_s = math.inf if workload.duration_s is None else workload.duration_s
-        until_s = now_s + restart_s + max(0.0, duration_s - story.done_s) * pace
-        killed = False
-        if self.options.at_limit == "kill" and workload.time_limit_s is not None:
-            killed = now_s + workload.time_limit_s < until_s
-            until_s = min(until_s, now_s + workload.time_limit_s)
-        self._runs[index] = len(self.spells)
-        self.spells.append(Spell(index, now_s, restart_s, until_s, killed, pace=pace))
-        if saved is not None:
-            self._saving[index] = None
-        if until_s < math.inf:
-            self._queue.schedule(until_s, _payload(_END, index, story.starts), 0)
+    def _begin(
+        self, index: int, now_s: float, pods: tuple[PodPlacement, ...], *, since_s: float, backfilled: bool
+    ) -> None:
+        milli = _milli(pods) if pods else self.workloads[index].gpu_milli
+        spell = self.lives.begin(index, now_s, pods, milli, since_s=since_s, backfilled=backfilled)
+        number = self.stories[index].starts
+        if spell.until_s < math.inf:
+            self._queue.schedule(spell.until_s, _payload(_END, index, number), 0)
+        fails_s = now_s + self.failures.fails_after_s(index, spell.nodes, milli / 1000)
+        if self.failures.black_holes:
+            for pod in pods:
+                hole = self.failures.black_holes.get(self.scheduler.cluster.position[pod.node])
+                if hole is not None and now_s >= hole.from_s:
+                    fails_s = min(fails_s, now_s + hole.after_s)
+        if fails_s < spell.until_s:
+            self._queue.schedule(fails_s, _payload(_FAIL, index, number), 0)
 
-    def _pace(self, index: int, pods: Sequence[PodPlacement]) -> float:
-        """How long a second of work takes where a job stands; its slow-down is noted."""
-        told = self._placements.slowdown(self.workloads[index], pods) if self._placements and pods else None
-        if self._placements is None or told is None:
-            return 1.0
-        story = self.stories[index]
-        story.slowdown, story.placement = told.factor, text_of(self._placements.spots(pods))
-        return told.factor if self.options.stretch else 1.0
+    def _halt(self, index: int, now_s: float, *, keep_all: bool, failed: bool = False) -> None:
+        spell = self.lives.halt(index, now_s, keep_all=keep_all)
+        gpus = spell.size * self.workloads[index].gpu_milli / 1000
+        self.failures.ran(index, spell.nodes, gpus, now_s - spell.start_s, failed=failed)
 
-    def _evict(self, name: str, now_s: float) -> None:
+    def _evict(self, decision: Evict, now_s: float) -> None:
+        name = decision.workload
         index, pod = self._units[name]
-        self.stories[index].evictions += 1
-        self._let_go(name, now_s)
-        if index in self._runs:
+        if decision.why == "failure":
+            self.stories[index].node_losses += 1
+        else:
+            self.stories[index].evictions += 1
+        if index in self.lives:
             self._halt(index, now_s, keep_all=False)
+        self._let_go(name, now_s)
         if pod != WHOLE:
             self._placed[index] -= 1
 
-    def _move(self, decision: Migrate, now_s: float) -> None:
-        """A gang stops and starts again elsewhere; of a one-by-one gang that has not begun, only a pod does."""
-        index, pod = self._units[decision.workload]
+    def _go_on(self, decision: Migrate | Resize, now_s: float) -> None:
+        """A gang goes on elsewhere or at another size; of a one-by-one gang that has not begun, only a pod does."""
+        name = decision.workload
+        index, pod = self._units[name]
         story, lost_s = self.stories[index], self.stories[index].lost_s
-        story.moves += 1
-        self._let_go(decision.workload, now_s)
-        if begun := index in self._runs:
-            self._halt(index, now_s, keep_all=False)
-        self._hold(decision.workload, decision.pods, now_s)
+        failure, moved = decision.why == "failure", isinstance(decision, Migrate)
+        story.node_losses += failure
+        story.resizes += not moved
+        story.moves += moved and not failure
+        begun = self.lives.spell_of(index)
+        since_s = self._since.get(self.workloads[index].name, now_s)
         if begun:
-            self._begin(index, now_s, backfilled=False, pods=decision.pods if pod == WHOLE else ())
-            story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s
+            self._halt(index, now_s, keep_all=not moved and not failure)
+        self._let_go(name, now_s)
+        self._hold(name, decision.pods, now_s)
+        if begun:
+            self._begin(index, now_s, decision.pods if pod == WHOLE else (), since_s=since_s, backfilled=False)
+            if moved and not failure:
+                story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s * self.spells[-1].size
 
     def _let_go(self, name: str, now_s: float) -> None:
         self.holdings[self._held.pop(name)].end_s = now_s
-
-    def _halt(self, index: int, now_s: float, *, keep_all: bool) -> None:
-        """A gang stops: its work since the last checkpoint is lost, unless it is all kept."""
-        story, saved = self.stories[index], self.workloads[index].checkpointing
-        spell = self.spells[self._runs.pop(index)]
-        self._saving.pop(index, None)
-        spell.end_s = now_s
-        restart_s = min(spell.restart_s, now_s - spell.start_s)
-        ran_s = now_s - spell.start_s - restart_s
-        work_s = ran_s / spell.pace
-        kept_s = ran_s if keep_all else _kept_s(ran_s, saved.interval_s) if saved is not None else 0.0
-        story.restart_s += restart_s
-        story.slow_s += ran_s - work_s
-        story.done_s += kept_s / spell.pace
-        story.lost_s += work_s - kept_s / spell.pace
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, index: int, run: Running, taken_s: float) -> None:
         """Work that runs at the start; its earlier life is not known, so it is on its first start."""
-        name, duration_s = run.workload.name, run.workload.duration_s
+        name = run.workload.name
         self._units[name] = index, WHOLE
+        self._since[name] = run.started_s
         self._held[name] = len(self.holdings)
-        milli = self.scheduler.running[name].kind.milli
         places = run.pods if self.options.keep_places else ()
-        self.holdings.append(Holding(index, WHOLE, milli, run.started_s, places=places))
-        story = self.stories[index]
-        story.started_s, story.starts = run.started_s, 1
-        until_s = math.inf if duration_s is None else run.started_s + duration_s
-        self._runs[index] = len(self.spells)
-        self.spells.append(Spell(index, run.started_s, 0.0, until_s, killed=False))
-        if run.workload.checkpointing is not None:
-            self._saving[index] = None
-        if until_s < math.inf:
-            self._queue.schedule(max(until_s, taken_s), _payload(_END, index, 1), 0)
+        self.holdings.append(Holding(index, WHOLE, _milli(run.pods), run.started_s, places=places))
+        spell = self.lives.adopt(index, run.started_s)
+        if spell.until_s < math.inf:
+            self._queue.schedule(max(spell.until_s, taken_s), _payload(_END, index, 1), 0)
 
     def _allocations(self) -> Iterator[Allocation]:
         for run in self.scheduler.running:
@@ -505,18 +537,15 @@ class ClusterRun:
 
 
 def _payload(kind: int, index: int, number: int) -> int:
-    return (index << _BITS | number) << 2 | kind
+    return (index << _BITS | number) << 3 | kind
+
+
+def _milli(pods: Sequence[PodPlacement]) -> int:
+    return sum(len(pod.devices) * pod.gpu_milli for pod in pods)
 
 
 def _pod_name(workload: Workload, pod: int) -> str:
     return f"{workload.name}/{pod:0{len(str(workload.pods - 1))}d}"
-
-
-def _kept_s(work_s: float, interval_s: float) -> float:
-    """How much of ``work_s`` was saved by checkpoints each ``interval_s``."""
-    if not interval_s > 0 or work_s <= 0:
-        return 0.0
-    return min(work_s, math.floor(work_s / interval_s + 1e-9) * interval_s)
 
 
 def _check_workloads(snapshot: Snapshot, workloads: Sequence[Workload]) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun
+from muster.sim.lives import Spent
 from muster.sim.replay import SLOWDOWN_LEAST_S
 
 MOST_POINTS = 500
@@ -63,6 +64,43 @@ class Slowdowns(Struct, frozen=True):
     slowed: int
 
 
+class Work(Struct):
+    """GPU milli-seconds from the first submission on, by what became of them."""
+
+    useful: float = 0.0
+    lost: float = 0.0
+    restart: float = 0.0
+    slow: float = 0.0
+    stall: float = 0.0
+
+    @property
+    def all(self) -> float:
+        """In all."""
+        return self.useful + self.lost + self.restart + self.slow + self.stall
+
+
+class Breakage(Struct, frozen=True):
+    """What broke, and what that did to jobs.
+
+    Attributes:
+        nodes_lost: how often a node was lost, with all that ran on it.
+        quarantined: how often a node was put into quarantine.
+        interruptions: how often a running job lost pods with a node.
+        failures: how often a job failed by itself or on a black hole.
+        resizes: how often an elastic job went on at another size.
+        ettr: effective training time ratio: work that was kept over the time from the first start to the end, queues
+            after failures included; the mean by GPUs, and ``ettr_by_size``. NaN where nothing has started.
+    """
+
+    nodes_lost: int
+    quarantined: int
+    interruptions: int
+    failures: int
+    resizes: int
+    ettr: float
+    ettr_by_size: dict[str, float]
+
+
 class GanttRow(Struct, frozen=True):
     """One device that a job held: ``node`` and ``device`` (-1: a pod without GPU), from ``start_s`` to ``end_s``."""
 
@@ -90,11 +128,12 @@ class RunMetrics(Struct, frozen=True):
         jobs: all that were submitted up to ``end_s``, by what became of them: see `ClusterRun.state_of`.
         from_s, end_s: the first submission, and up to when is counted.
         gpus: healthy GPUs on schedulable nodes.
-        allocated_hours: held by jobs; the sum of the five that follow.
+        allocated_hours: held by jobs; the sum of the six that follow.
         useful_hours: work that was done and kept, or is done so far by what runs.
         lost_hours: work that was done and then lost by evictions and kills.
         restart_hours: in restarts.
         slow_hours: lost by standing worse than at best, where run times are stretched by that.
+        stall_hours: held by jobs that hung, as a node of theirs was gone and nothing was done about it yet.
         idle_hours: held by pods of gangs that had not all their pods (one-by-one gangs only).
         utilisation: allocated over all GPU time, 0 to 1.
         goodput: useful over allocated, 0 to 1; NaN where nothing was held.
@@ -102,6 +141,7 @@ class RunMetrics(Struct, frozen=True):
         evictions: how often work was stopped for other work; ``evicted_jobs`` how many jobs that were.
         moves: how often work was moved so that other work could start; ``moved_jobs`` how many jobs that were.
         move_hours: what moves cost, which is part of ``lost_hours`` and ``restart_hours``.
+        breakage: what broke, and what that did to jobs.
         backfilled: jobs whose first start ran past others with a reserved start.
         promised, promises_broken: jobs that were told a reserved start, and those that started later or have not
             started though the time has passed.
@@ -120,6 +160,7 @@ class RunMetrics(Struct, frozen=True):
     lost_hours: float
     restart_hours: float
     slow_hours: float
+    stall_hours: float
     idle_hours: float
     utilisation: float
     goodput: float
@@ -128,6 +169,7 @@ class RunMetrics(Struct, frozen=True):
     moves: int
     moved_jobs: int
     move_hours: float
+    breakage: Breakage
     backfilled: int
     promised: int
     promises_broken: int
@@ -151,7 +193,7 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
     end_s = run.now_s
     submitted = [job for job, story in enumerate(run.stories) if story.submitted_s <= end_s]
     states = [run.state_of(job) for job in submitted]
-    useful, lost, restart, slow, running = _work(run, end_s)
+    work = _work(run, end_s)
     allocated = sum(
         each.gpu_milli * (_end(each.end_s, end_s) - max(each.start_s, run.first_s)) for each in run.holdings
     )
@@ -166,18 +208,20 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         end_s=end_s,
         gpus=gpus,
         allocated_hours=_hours(allocated),
-        useful_hours=_hours(useful),
-        lost_hours=_hours(lost),
-        restart_hours=_hours(restart),
-        slow_hours=_hours(slow),
-        idle_hours=_hours(max(0.0, allocated - running)),
+        useful_hours=_hours(work.useful),
+        lost_hours=_hours(work.lost),
+        restart_hours=_hours(work.restart),
+        slow_hours=_hours(work.slow),
+        stall_hours=_hours(work.stall),
+        idle_hours=_hours(max(0.0, allocated - work.all)),
         utilisation=allocated / 1000 / (gpus * span_s) if gpus and span_s else 0.0,
-        goodput=useful / allocated if allocated else math.nan,
+        goodput=work.useful / allocated if allocated else math.nan,
         evictions=sum(story.evictions for story in stories),
         evicted_jobs=sum(story.evictions > 0 for story in stories),
         moves=sum(story.moves for story in stories),
         moved_jobs=sum(story.moves > 0 for story in stories),
         move_hours=_hours(sum(run.stories[job].move_s * run.workloads[job].gpu_milli for job in submitted)),
+        breakage=_breakage(run, submitted, end_s),
         backfilled=sum(story.backfilled for story in stories),
         promised=len(promised),
         # a second is less than any job counts, and more than the rounding of a time
@@ -210,26 +254,44 @@ def _slowdowns(told: Sequence[float]) -> Slowdowns:
     )
 
 
-def _work(run: ClusterRun, end_s: float) -> tuple[float, float, float, float, float]:
-    """GPU milli-seconds of useful work, lost work, restarts, slow-down, and of running in all, from the first
-    submission on."""
-    useful = lost = restart = slow = running = 0.0
+def _work(run: ClusterRun, end_s: float) -> Work:
+    work = Work()
     for job, (story, workload) in enumerate(zip(run.stories, run.workloads, strict=True)):
-        done_s, restart_s, slow_s = story.done_s, story.restart_s, story.slow_s
-        spell = run.spell_of(job)
+        spell, milli = run.lives.spell_of(job), workload.gpu_milli
+        spent = Spent(story.restart_s, story.done_s, story.slow_s, story.stall_s)
         if spell is not None:
-            ran_s = max(0.0, end_s - max(spell.start_s, run.first_s))
-            spent_s = min(spell.restart_s, ran_s)
-            work_s = (ran_s - spent_s) / spell.pace
-            done_s, restart_s = done_s + work_s, restart_s + spent_s
-            slow_s += ran_s - spent_s - work_s
-        milli = workload.gpu_milli
-        useful += milli * done_s
-        lost += milli * story.lost_s
-        restart += milli * restart_s
-        slow += milli * slow_s
-        running += milli * (done_s + story.lost_s + restart_s + slow_s)
-    return useful, lost, restart, slow, running
+            spent = spent.plus(spell.spent(run.first_s, end_s))
+        work.useful += milli * spent.work_s
+        work.lost += milli * story.lost_s
+        work.restart += milli * spent.restart_s
+        work.slow += milli * spent.slow_s
+        work.stall += milli * spent.stall_s
+    return work
+
+
+def _breakage(run: ClusterRun, jobs: Sequence[int], end_s: float) -> Breakage:
+    stories = [run.stories[job] for job in jobs]
+    productive: dict[str, float] = {}
+    wall: dict[str, float] = {}
+    for job in jobs:
+        story, workload, spell = run.stories[job], run.workloads[job], run.lives.spell_of(job)
+        if math.isnan(story.started_s) or not workload.gpu_milli:
+            continue
+        done_s = story.done_s + (spell.spent(run.first_s, end_s).work_s if spell is not None else 0.0)
+        begun_s = max(story.started_s, run.first_s)
+        for name in ("all", size_of(workload)):
+            productive[name] = productive.get(name, 0.0) + workload.gpu_milli * done_s
+            wall[name] = wall.get(name, 0.0) + workload.gpu_milli * (_end(story.finished_s, end_s) - begun_s)
+    ettr = {name: productive[name] / wall[name] for name in ("all", *SIZES) if wall.get(name)}
+    return Breakage(
+        nodes_lost=run.node_losses,
+        quarantined=run.quarantined,
+        interruptions=sum(story.node_losses for story in stories),
+        failures=sum(story.failures for story in stories),
+        resizes=sum(story.resizes for story in stories),
+        ettr=ettr.pop("all", math.nan),
+        ettr_by_size=ettr,
+    )
 
 
 def _grouped(

@@ -6,6 +6,7 @@ The fields are explained in docs/reference/run-file.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,6 +26,7 @@ from muster.policy.ordering.registry import find_ordering
 from muster.policy.registry import find_policy
 from muster.sim.cluster_run import ClusterRun, RunOptions
 from muster.sim.document import Document, read_document
+from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
 from muster.traces import read_fleet, read_workload
 from muster.traces.files import near
@@ -146,7 +148,9 @@ class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``fleet`` and ``workload`` are SPECs as on the command line; ``workload`` may be a list of jobs instead.
     ``config`` holds settings of the scheduler and ``preset``. ``default_queue`` takes work whose queue is not in the
-    list. ``until_s`` ends the run; without it, it ends when nothing more happens. ``seed`` decides generated work.
+    list. ``until_s`` ends the run; without it, it ends when nothing more happens. ``seed`` decides generated work, and
+    what breaks when. ``spares`` are nodes (names, or patterns such as ``gpu-1*``) that only replacements of lost pods
+    may use, ``spot`` those that are bought as spot.
     """
 
     fleet: str
@@ -156,6 +160,10 @@ class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
     default_queue: str | None = None
     until_s: Seconds | None = None
     seed: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    spares: list[str] = field(default_factory=list[str])
+    spot: list[str] = field(default_factory=list[str])
+    failures: FailureModel = FailureModel()
+    ready_timeout_s: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     at_limit: Literal["kill", "run-on"] = "kill"
     pod_every_s: Annotated[float, Meta(ge=0, le=86400)] = 0.05
     check_every: Annotated[int, Meta(ge=0, le=10**9)] = 0
@@ -187,12 +195,11 @@ def prepare_run(path: str) -> PreparedRun:
     workloads, origins, skipped = _workloads(document, asked, fleet)
     workloads = _with_queues(document, asked, workloads, origins)
     options = RunOptions(
-        asked.at_limit,
-        asked.pod_every_s,
-        asked.check_every,
-        keep_places=asked.gantt,
-        **_communication(document, asked, fleet),
-    )
+        asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt, failures=asked.failures,
+        seed=asked.seed, ready_timeout_s=asked.ready_timeout_s, **_communication(document, asked, fleet),
+    )  # fmt: skip
+    if asked.failures.endless and asked.until_s is None:
+        raise document.error("failures", "go on for ever, and so would the run", "say with until_s when it ends")
     try:
         run = ClusterRun(Snapshot(fleet, queues), workloads, config, options)
     except InputError as error:
@@ -240,7 +247,26 @@ def _fleet(document: Document, asked: RunDocument) -> Fleet:
         raise _of_spec(document, "fleet", error) from None
     if not fleet.nodes:
         raise document.error("fleet", "has no nodes")
-    return fleet
+    if not asked.spares and not asked.spot:
+        return fleet
+    spares, spot = _named(document, "spares", asked.spares, fleet), _named(document, "spot", asked.spot, fleet)
+    nodes = (
+        replace(node, spare=node.name in spares, purchase="spot" if node.name in spot else node.purchase)
+        for node in fleet
+    )
+    return replace(fleet, nodes=tuple(nodes))
+
+
+def _named(document: Document, key: str, patterns: Sequence[str], fleet: Fleet) -> set[str]:
+    """The nodes that a list of names and patterns such as ``gpu-1*`` names."""
+    names = [node.name for node in fleet]
+    found: set[str] = set()
+    for at, pattern in enumerate(patterns):
+        matched = [name for name in names if fnmatchcase(name, pattern)]
+        if not matched:
+            raise document.error(f"{key}[{at}]", f"there is no node {pattern!r}", near(pattern, names))
+        found.update(matched)
+    return found
 
 
 def _communication(document: Document, asked: RunDocument, fleet: Fleet) -> dict[str, Any]:
