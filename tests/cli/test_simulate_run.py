@@ -248,13 +248,16 @@ def test_presets_hold_settings_that_exist(name: str) -> None:
     assert f"`{name}`" in page
 
 
-def test_the_worked_example_of_the_docs_runs_and_prints_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs/how-to/simulate-a-queue.md").read_text()
+@pytest.mark.parametrize("name", ["simulate-a-queue", "simulate-failures"])
+def test_the_worked_example_of_the_docs_runs_and_prints_what_they_show(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / f"docs/how-to/{name}.md").read_text()
     text = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert text
     code, out, _ = simulated(text[1], capsys)
     assert code == 0
-    shown = re.search(r"\$ muster simulate run.yaml\n(.*?)```", page, re.DOTALL)
+    shown = re.search(r"\$ muster simulate \w+.yaml\n(.*?)```", page, re.DOTALL)
     assert shown
     assert [line.split() for line in shown[1].rstrip().splitlines()] == [line.split() for line in out.splitlines()]
 

@@ -383,11 +383,17 @@ class ClusterRun:
             return
         self._placed.pop(index)
         self._timeouts[index] += 1
+        until_s = now_s
         for name in self._names(index):
             if name in self.scheduler.running:
                 self._let_go(name, now_s)
                 if self.scheduler.fail(name, now_s):
-                    self._wake(self.scheduler.pending.gangs[name].workload.not_before_s)
+                    until_s = max(until_s, self.scheduler.pending.gangs[name].workload.not_before_s)
+        for name in self._names(index):
+            if (gang := self.scheduler.pending.gangs.get(name)) is not None:
+                self.scheduler.cancel(name)
+                self.scheduler.submit(replace(gang.workload, not_before_s=until_s))
+        self._wake(until_s)
         self._due = True
 
     # -- plans --------------------------------------------------------------------------------------------------------

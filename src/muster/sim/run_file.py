@@ -113,12 +113,14 @@ class CommunicationItem(Struct, frozen=True, forbid_unknown_fields=True):
 class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     """A job of ``pods`` pods that are alike, or a series of ``count`` such jobs, one each ``every_s``.
 
+    With ``min_pods`` it is elastic: it runs with at least so many of them.
     ``gpus``, ``cpu`` (cores) and ``memory`` (bytes) are a pod's; these two may be written as Kubernetes quantities.
     ``gpus`` below 1 is a share of one GPU. The jobs of a series are called NAME-1, NAME-2, and so on.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
     pods: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    min_pods: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     gpus: Annotated[float, Meta(ge=0, le=1024)] = 1.0
     cpu: str | float = 0.0
     memory: str | float = 0.0
@@ -366,10 +368,12 @@ def _series(document: Document, asked: RunDocument, number: int, item: JobItem) 
         gpu_milli,
         tuple(item.gpu_models),
     )
+    if item.min_pods is not None and item.min_pods > item.pods:
+        raise document.error(f"{where}.min_pods", f"is {item.min_pods}, more than {item.pods} pods")
     topology, saved = item.topology, item.checkpointing
     job = Workload(
         item.name,
-        (PodSet(shape, item.pods),),
+        (PodSet(shape, item.pods, item.min_pods),),
         submitted_s=item.submitted_s,
         duration_s=item.duration_s,
         time_limit_s=item.time_limit_s,
