@@ -171,3 +171,18 @@ def test_a_domain_without_a_name_holds_no_group() -> None:
     assert nodes_of(on, place(on, 2, 4, RankGroups(2, 2))) == "02 03"
     assert isinstance(place(on, 2, 4, RankGroups(2, 2)), Refused)
     assert nodes_of(on, place(on, 2, 4, RankGroups(1, 2))) == "04 00"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=4), min_size=2, max_size=4), st.integers(1, 4))
+def test_small_work_breaks_up_no_domain_while_one_that_is_broken_has_room(rooms: list[list[int]], gpus: int) -> None:
+    """Trays with so many free GPUs, a list a domain: a pod that asks for no place goes to the fullest that takes it."""
+    rows = "\n".join(f"v{at}: {' '.join(map(str, free))}" for at, free in enumerate(rooms))
+    state, index, placer = scene(rows, ("nvlink_domain",))
+    placed = place((state, index, placer), 1, gpus, RankGroups(), TopologyRequest(preferred="nvlink_domain"))
+    takes = [sum(free // gpus for free in trays) for trays in rooms]
+    if isinstance(placed, Refused):
+        assert not any(takes)
+        return
+    domain = int(index.groups[1][placed.allocations[0].node])
+    assert takes[domain] == min(room for room in takes if room)

@@ -157,3 +157,51 @@ def test_levels_of_uniform_fleets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="18 nodes of a rack are no multiple of the 4 of a nvlink_domain"):
         run(tmp_path, text(ranks=True, communication="true").replace(
             "uniform:nodes=3,gpus=8,model=H200", fleet.replace("nvlink_domain=18", "nvlink_domain=4")))  # fmt: skip
+
+
+NVL72 = """\
+fleet: uniform:nodes=72,gpus=4,model=GB200,nvlink_domain=18
+workload:
+  - {name: infer, gpus: 4, count: 30, every_s: 60, duration_s: 3600}
+  - name: moe
+    pods: 32
+    gpus: 4
+    submitted_s: 1800
+    duration_s: 7200
+    parallelism: {tensor: 4, expert: 16, expert_layers: 56, top_k: 8, parameters: 37e9, achieved_tflops: 800}
+communication: true
+check_every: 1
+"""
+
+
+def test_the_example_of_the_docs_with_nvl72(tmp_path: Path) -> None:
+    together = run(tmp_path, NVL72).stories[-1]
+    assert (together.placement, together.slowdown) == ("64+64", 1.0)
+    torn = run(tmp_path, NVL72 + 'config: {rank_groups: false, keep_whole: ""}\n').stories[-1]
+    assert torn.placement == "24+72+32"
+    assert torn.slowdown == pytest.approx(4.6, abs=0.05)
+
+
+def test_an_elastic_gang_has_whole_replicas_and_waits_in_turn(tmp_path: Path) -> None:
+    """A replica is two pods of 4 GPUs; seven halves of nodes are free, of which six are in pairs on one node."""
+    from muster.engine.config import Config
+    from muster.engine.scheduler import Scheduler
+    from muster.model.parallelism import Parallelism
+    from muster.model.plan import Place, Reserve
+    from muster.model.snapshot import Snapshot
+    from muster.model.workload import PodSet, PodShape, Workload
+    from muster.traces import read_fleet
+
+    fleet, _ = read_fleet("uniform:nodes=4,gpus=8,model=H200")
+    scheduler = Scheduler(Snapshot(fleet), Config())
+    scheduler.submit(Workload("half", (PodSet(PodShape(gpus=4)),), time_limit_s=100.0))
+    pods = PodSet(PodShape(gpus=4), 8, min_count=2)
+    scheduler.submit(Workload("tp", (pods,), time_limit_s=50.0, submitted_s=1.0, parallelism=Parallelism(8)))
+    scheduler.submit(Workload("next", (PodSet(PodShape(gpus=4), 2),), submitted_s=2.0, parallelism=Parallelism(8)))
+    plan = scheduler.cycle(2.0)
+    placed = {each.workload: each for each in plan.decisions if isinstance(each, Place)}
+    assert len(placed["tp"].pods) == 6
+    nodes = [pod.node for pod in placed["tp"].pods]
+    assert [nodes[at] == nodes[at + 1] for at in (0, 2, 4)] == [True] * 3
+    reserved = [each for each in plan.decisions if isinstance(each, Reserve)]
+    assert [(each.workload, each.start_s) for each in reserved] == [("next", 52.0)]
