@@ -11,7 +11,7 @@ was stopped for reclaim ran on borrowed quota and cannot reclaim it, and priorit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from muster.engine.elastic import excess_columns
@@ -51,9 +51,11 @@ class Part:
         return (saved.restart_s if saved else 0.0) * self.run.kind.milli / 1000.0
 
 
-def find_victims(scheduler: Scheduler, gang: Gang, now_s: float) -> tuple[list[Part], str] | None:
+def find_victims(
+    scheduler: Scheduler, gang: Gang, flavors: Iterable[str], now_s: float
+) -> tuple[list[Part], str] | None:
     """What to take, in order, and the flavor on which ``gang`` then starts; None: nobody is to be stopped."""
-    for flavor in scheduler.flavors_of(gang.kind):
+    for flavor in flavors:
         candidates = _candidates(scheduler, gang, flavor, now_s)
         if candidates:
             victims = _choose(scheduler, gang, flavor, candidates)

@@ -245,9 +245,7 @@ class Scheduler:
         self._quarantined.clear()
         met: set[str] = set()
         for gang in self._heads():
-            reason = self._try(gang, now_s, decisions, backfilled=bool(met))
-            if reason in (*NO_ROOM, Reason.QUOTA) and self._preempt(gang, reason, now_s, decisions):
-                continue
+            reason = self._admit(gang, now_s, decisions, backfilled=bool(met))
             if reason not in (*NO_ROOM, Reason.RESERVED) and not self._entitled(gang, reason):
                 continue
             if self.config.queueing != "backfill":
@@ -364,20 +362,44 @@ class Scheduler:
             return True
         return self.running.held_by(workload.queue, workload.user) + milli <= queue.max_running_milli
 
-    def _try(self, gang: Gang, now_s: float, decisions: list[Decision], *, backfilled: bool) -> Reason | None:
+    def tried(self, gang: Gang) -> Sequence[str]:
+        """The flavors that a gang may use in the order of its queue: those without a loan first, if it says so."""
+        flavors, queue = tuple(self.flavors_of(gang.kind)), self.queues.get(gang.workload.queue)
+        if queue is None or queue.when_can_borrow == "borrow":
+            return flavors
+        return sorted(flavors, key=lambda flavor: not within_nominal(self, gang, flavor))
+
+    def _admit(self, gang: Gang, now_s: float, decisions: list[Decision], *, backfilled: bool) -> Reason | None:
+        """Start a gang, by stopping or moving others if that is right; else why not."""
+        flavors, queue = self.tried(gang), self.queues.get(gang.workload.queue)
+        alone = queue is not None and queue.when_can_preempt == "preempt"
+        reasons: list[Reason] = []
+        for some in [(flavor,) for flavor in flavors] if alone else [flavors]:
+            reason = self._try(gang, some, now_s, decisions, backfilled=backfilled)
+            if reason is None:
+                return None
+            if reason in (*NO_ROOM, Reason.QUOTA) and self._preempt(gang, some, reason, now_s, decisions):
+                return None
+            reasons.append(reason)
+        gang.reason = _nearest(reasons)
+        return gang.reason
+
+    def _try(
+        self, gang: Gang, flavors: Iterable[str], now_s: float, decisions: list[Decision], *, backfilled: bool
+    ) -> Reason | None:
         """Start a gang if it may and can; else why not, the reason of the flavor that came nearest."""
-        workload, kind = gang.workload, gang.kind
+        workload = gang.workload
         gang.reason = self._gated(workload, now_s)
         if gang.reason is not None:
             return gang.reason
         reasons: list[Reason] = []
-        for flavor in self.flavors_of(kind):
+        for flavor in flavors:
             found = self._fit(gang, flavor, now_s)
             if not isinstance(found, Reason):
                 self._start(gang, flavor, *found, now_s, decisions, backfilled=backfilled)
                 return None
             reasons.append(found)
-        gang.reason = max(reasons, key=lambda reason: (reason.tier, -reason.bit))
+        gang.reason = _nearest(reasons)
         return gang.reason
 
     def _fit(self, gang: Gang, flavor: str, now_s: float) -> tuple[GangKind, Ints] | Reason:
@@ -576,7 +598,8 @@ class Scheduler:
         for gang in gangs:
             if gang.workload.name in self.slots or self.running.expected_s(gang.workload) >= longest_s:
                 continue
-            reason = self._try(gang, now_s, decisions, backfilled=bool(self._ahead_of(gang.workload)))
+            passes = bool(self._ahead_of(gang.workload))
+            reason = self._try(gang, self.tried(gang), now_s, decisions, backfilled=passes)
             if reason is None:
                 return True
             if reason is Reason.RESERVED:
@@ -618,9 +641,11 @@ class Scheduler:
 
     # -- preemption ---------------------------------------------------------------------------------------------------
 
-    def _preempt(self, gang: Gang, reason: Reason, now_s: float, decisions: list[Decision]) -> bool:
+    def _preempt(
+        self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]
+    ) -> bool:
         """Stop others for a gang that is entitled, unless moving some costs no more; True if it started by that."""
-        found = find_victims(self, gang, now_s)
+        found = find_victims(self, gang, flavors, now_s)
         if found is None:
             return False
         parts, flavor = found
@@ -657,6 +682,11 @@ class Scheduler:
         decisions += relocate(self, gang, moves, now_s)
         self._start(gang, moves.flavor, gang.kind.least, moves.rows, now_s, decisions, backfilled=False)
         return True
+
+
+def _nearest(reasons: Sequence[Reason]) -> Reason:
+    """The reason of the flavor that came nearest."""
+    return max(reasons, key=lambda reason: (reason.tier, -reason.bit))
 
 
 def _check_workload(workload: Workload, topology: Topology) -> None:

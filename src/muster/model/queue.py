@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 
@@ -29,6 +31,10 @@ class Queue(Struct, frozen=True):
         quotas: one a flavor; a queue without any is limited by its ancestors only.
         min_runtime_s: work of this queue is not stopped for others before it has run so long.
         max_running_milli: most GPU that each user of the queue may hold at a time.
+        when_can_borrow: whether work borrows of a flavor before the next one is tried, or only when it fits nowhere
+            without a loan.
+        when_can_preempt: whether others are stopped on a flavor before the next one is tried, or only when it fits
+            nowhere without.
     """
 
     name: str
@@ -37,3 +43,5 @@ class Queue(Struct, frozen=True):
     quotas: tuple[Quota, ...] = ()
     min_runtime_s: float = 0.0
     max_running_milli: int | None = None
+    when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
+    when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"

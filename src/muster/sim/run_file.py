@@ -57,6 +57,8 @@ class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
     quotas: list[QuotaItem] = field(default_factory=list[QuotaItem])
     min_runtime_s: Seconds = 0.0
     max_running_gpus: Gpus | None = None
+    when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
+    when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
 
 
 class TopologyItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -310,8 +312,11 @@ def _queues(document: Document, asked: RunDocument) -> tuple[Queue, ...]:
             limits = (_milli(quota.borrowing_limit), _milli(quota.lending_limit))
             quotas.append(Quota(quota.flavor, nominal or 0, *limits))
         queues.append(
-            Queue(item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus))
-        )
+            Queue(
+                item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus),
+                item.when_can_borrow, item.when_can_preempt,
+            )
+        )  # fmt: skip
     if asked.default_queue is not None and asked.default_queue not in {queue.name for queue in queues}:
         hint = near(asked.default_queue, [queue.name for queue in queues])
         raise document.error("default_queue", f"there is no queue {asked.default_queue!r}", hint)
