@@ -1,6 +1,7 @@
 """Scenarios in a text form that reads like the specification: a fleet, then rounds of events and what they change.
 
     fleet 8 x 8 H100, racks of 4          nodes x GPUs and model; nodes are n00, n01, ..., racks r0, r1, ...
+    more 4 x 8 A100                       further nodes, numbered on, in racks of their own
     spare n07                             only replacements of lost pods may use it
     queue org                             a root; then queue NAME in PARENT: nominal=32 borrow=16 lend=8 weight=2
     warns TEXT                            what the check of quotas against the fleet says
@@ -110,9 +111,16 @@ def series(name: str) -> list[str]:
     return [f"{match[1]}{number:0{len(match[2])}}" for number in range(int(match[2]), int(match[3]) + 1)]
 
 
+def read_quotas(text: str) -> tuple[Quota, ...]:
+    """``H100:8+A100:16``, in GPUs."""
+    parts = (each.split(":") for each in text.split("+"))
+    return tuple(Quota(flavor, gpus(nominal)) for flavor, nominal in parts)
+
+
 _Values = dict[str, Callable[[str], Any]]
 _QUEUE: _Values = {
-    "nominal": gpus, "borrow": gpus, "lend": gpus, "weight": float, "min_runtime": seconds, "user_limit": gpus,
+    "quotas": read_quotas, "nominal": gpus, "borrow": gpus, "lend": gpus, "weight": float, "min_runtime": seconds,
+    "user_limit": gpus,
 }  # fmt: skip
 _RACK = {
     "required": TopologyRequest(required="rack"),
@@ -122,7 +130,7 @@ _RACK = {
 _SUBMIT: _Values = {
     "queue": str, "user": str, "limit": seconds, "priority": int, "quality": str, "rack": _RACK.__getitem__,
     "preemptible": {"no": False, "yes": True}.__getitem__, "after": str, "hold": seconds, "deadline": seconds,
-    "restart": seconds, "tensor": int, "pipeline": int,
+    "restart": seconds, "flavors": lambda value: tuple(value.split("+")), "tensor": int, "pipeline": int,
 }  # fmt: skip
 
 
@@ -150,13 +158,23 @@ def read_fleet(text: str) -> Fleet:
     return Fleet(tuple(nodes), Topology(("rack",)))
 
 
+def with_more(fleet: Fleet, text: str) -> Fleet:
+    """The fleet with further nodes; they stand in racks of their own."""
+    nodes, racks = len(fleet), len({node.topology for node in fleet})
+    more = [
+        msgspec.structs.replace(node, name=f"n{nodes + at:02}", topology=(f"r{racks + int(node.topology[0][1:])}",))
+        for at, node in enumerate(read_fleet(text))
+    ]
+    return msgspec.structs.replace(fleet, nodes=(*fleet.nodes, *more))
+
+
 def read_queue(text: str, fleet: Fleet) -> Queue:
     head, _, rest = text.partition(":")
     words = head.split()
     if len(words) not in (1, 3) or words[1:2] not in ([], ["in"]):
         raise ValueError("a queue is such as: queue a in org: nominal=32 borrow=16")
     given = pairs(rest.split(), _QUEUE)
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[Quota, ...] = given.get("quotas", ())
     if "nominal" in given:
         quotas = (Quota(fleet.nodes[0].flavor, given["nominal"], given.get("borrow"), given.get("lend")),)
     elif given.keys() & {"borrow", "lend"}:
@@ -216,6 +234,8 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
     current = section.rounds[-1] if section and section.rounds else None
     if section is None and word == "queue":
         scenario.queues.append(read_queue(rest, scenario.fleet))
+    elif section is None and word == "more":
+        scenario.fleet = with_more(scenario.fleet, rest)
     elif section is None and word == "spare":
         nodes = (
             msgspec.structs.replace(node, spare=node.spare or node.name in rest.split()) for node in scenario.fleet
@@ -292,8 +312,8 @@ def workloads(words: list[str], now_s: float) -> list[Workload]:
     return [
         Workload(
             name, (PodSet(shape, int(count), int(least) if least else None),), submitted_s=now_s,
-            time_limit_s=given.get("limit"), queue=given.get("queue", ""), user=given.get("user", ""),
-            priority=given.get("priority", 0),
+            flavors=given.get("flavors", ()), time_limit_s=given.get("limit"), queue=given.get("queue", ""),
+            user=given.get("user", ""), priority=given.get("priority", 0),
             quality=given.get("quality", ""), preemptible=given.get("preemptible", True), topology=given.get("rack"),
             depends_on=tuple(given["after"].split("+")) if "after" in given else (),
             not_before_s=given.get("hold", 0.0), start_deadline_s=given.get("deadline"),
