@@ -11,6 +11,7 @@ from muster.engine.grains import nvlink_depth
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation, FleetState
 from muster.engine.topology import GangPlacement, Refused, TopologyIndex, place_gang
+from muster.engine.whole import place_in_fullest
 from muster.model.fleet import Device, Fleet, Node, Topology
 from muster.model.parallelism import RankGroups
 from muster.model.reasons import Reason
@@ -174,15 +175,28 @@ def test_a_domain_without_a_name_holds_no_group() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=4), min_size=2, max_size=4), st.integers(1, 4))
-def test_small_work_breaks_up_no_domain_while_one_that_is_broken_has_room(rooms: list[list[int]], gpus: int) -> None:
-    """Trays with so many free GPUs, a list a domain: a pod that asks for no place goes to the fullest that takes it."""
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=4), min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_small_work_breaks_up_no_domain_while_one_that_is_broken_has_room(
+    rooms: list[list[int]], gpus: int, count: int
+) -> None:
+    """Trays with so many free GPUs, a list a domain: pods that ask for no place go to the fullest that takes them."""
     rows = "\n".join(f"v{at}: {' '.join(map(str, free))}" for at, free in enumerate(rooms))
-    state, index, placer = scene(rows, ("nvlink_domain",))
-    placed = place((state, index, placer), 1, gpus, RankGroups(), TopologyRequest(preferred="nvlink_domain"))
     takes = [sum(free // gpus for free in trays) for trays in rooms]
-    if isinstance(placed, Refused):
-        assert not any(takes)
+    on = scene(rows, ("nvlink_domain",))
+    shape = on[0].shape_id(PodShape(gpus=gpus))
+    found = place_in_fullest(on[2], on[1], shape, count, 1)
+    asked = TopologyRequest(preferred="nvlink_domain")
+    longer = place(scene(rows, ("nvlink_domain",)), count, gpus, RankGroups(), asked)
+    if found is None:
+        assert max(takes) < count
         return
-    domain = int(index.groups[1][placed.allocations[0].node])
-    assert takes[domain] == min(room for room in takes if room)
+    domain = set(on[1].groups[1][found[0]].tolist())
+    assert [takes[at] for at in domain] == [min(room for room in takes if room >= count)]
+    assert found[1].tolist() == [shape] * count
+    assert isinstance(longer, GangPlacement)
+    assert [pod.node for pod in longer.allocations] == found[0].tolist()
+    assert [pod.devices for pod in longer.allocations] == found[2].tolist()

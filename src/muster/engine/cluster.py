@@ -18,6 +18,7 @@ from muster.engine.requests import Refused
 from muster.engine.sizes import sizes_of
 from muster.engine.state import Allocation, FleetState
 from muster.engine.topology import place_gang as place_in_topology
+from muster.engine.whole import place_in_fullest
 from muster.errors import InputError
 from muster.kernels import Ints, direct
 from muster.model.fleet import TOPOLOGY_LEVELS, WHOLE_GPU_MILLI, Fleet, Node
@@ -87,7 +88,8 @@ class Cluster:
         if whole and whole not in (*self.index.levels, *TOPOLOGY_LEVELS):
             known = f"known: {', '.join(self.index.levels)}" if self.index.levels else "the fleet has none"
             raise InputError(f"unknown topology level {whole!r}", field="config.keep_whole", hint=known)
-        self._unasked = TopologyRequest(preferred=whole) if whole in self.index.levels else None
+        self._whole = self.index.depth_of(whole) if whole in self.index.levels else 0
+        self._unasked = TopologyRequest(preferred=whole) if self._whole else None
         self._ranked = config.rank_groups
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
@@ -152,13 +154,18 @@ class Cluster:
         """Place the gang, all or none: rows node, shape and device mask, a column a pod; else why it does not fit."""
         pods = self.pods_of(kind, flavor)
         request = kind.topology or self._unasked
+        if kind.anywhere and self._whole and pods.shape[1] == 1:
+            shape, count = pods[:, 0].tolist()
+            rows = place_in_fullest(self.placer, self.index, shape, count, self._whole)
+            if rows is not None:
+                return rows
         if not kind.anywhere or request is not None:
             asked = [(shape, count) for shape, count in pods.T.tolist()]
             found = place_in_topology(self.placer, self.index, asked, request, groups=kind.groups)
             if isinstance(found, Refused):
                 return found.reason
-            rows = [(each.node, each.shape, each.devices) for each in found.allocations]
-            return np.array(rows, np.int64).reshape(-1, 3).T.copy()
+            places = [(each.node, each.shape, each.devices) for each in found.allocations]
+            return np.array(places, np.int64).reshape(-1, 3).T.copy()
         if kind.count > self._out.shape[1]:
             self._out = np.zeros((3, kind.count), np.int64)
         placed = _place_gang(pods, self.placer.scene(), self._out)
