@@ -26,6 +26,7 @@ def kueue_like() -> dict[str, Any]:
     without room (unless topology-aware scheduling is on); here a gang is placed when it is admitted. Victims are
     chosen by lost work, where Kueue takes the lowest priority and the latest admission. Pods are packed, where
     Kubernetes spreads them unless told otherwise. Admission fair sharing and flavor fungibility are left out.
+    Topology requests are Muster's; nobody looks at ranks of a job, or keeps domains whole.
     """
     return {
         "keep_whole": "",
@@ -48,7 +49,7 @@ def slurm_like() -> dict[str, Any]:
     Not: reserved starts of more than 10 jobs (bf_max_job_test is 500 as delivered; set ``reservations`` for more, which
     takes longer); the weighted sum of the multifactor plugin (priority, share and age are compared in turn);
     bf_window, bf_interval and the two separate scheduling loops; partitions, limits of QOS and associations; job size
-    as a factor.
+    as a factor. Nobody looks at ranks of a job (a segment says as much), or keeps domains whole for others.
     """
     return {
         "keep_whole": "",
@@ -71,7 +72,8 @@ def volcano_like() -> dict[str, Any]:
     now; what does not fit is passed by what does. Its reclaim and preempt actions are off unless they are asked for.
 
     Not: the proportion plugin's deserved shares (quotas are Muster's); the enqueue gate with its overcommit factor;
-    Volcano's backfill action only places pods that ask for nothing, which do not occur here; nodeorder's weights.
+    Volcano's backfill action only places pods that ask for nothing, which do not occur here; nodeorder's weights;
+    hypernodes (topology requests are Muster's, and nobody looks at ranks or keeps domains whole).
     """
     return {
         "keep_whole": "",
