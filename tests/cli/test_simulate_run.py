@@ -264,6 +264,18 @@ def test_the_worked_example_of_the_docs_runs_and_prints_what_they_show(
 
 def test_the_reference_names_every_field() -> None:
     page = (ROOT / "docs/reference/run-file.md").read_text()
-    for part in ("RunDocument", "JobItem", "QueueItem", "QuotaItem", "TopologyItem", "CheckpointingItem"):
+    for part in (
+        "RunDocument",
+        "JobItem",
+        "QueueItem",
+        "QuotaItem",
+        "TopologyItem",
+        "CheckpointingItem",
+        "RoleItem",
+        "BundleItem",
+        "RayItem",
+        "RayPodItem",
+        "RayGroupItem",
+    ):
         for name in run_file_schema()["$defs"][part]["properties"]:
             assert f"`{name}`" in page, f"{part}.{name}"

@@ -20,17 +20,17 @@ from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
 from muster.model.parallelism import Parallelism
 from muster.model.queue import Queue, Quota
 from muster.model.snapshot import Snapshot
-from muster.model.workload import Checkpointing, PodSet, PodShape, TopologyRequest, Workload
+from muster.model.workload import Checkpointing, Workload
 from muster.planning.placed import Network
 from muster.policy.ordering.registry import find_ordering
 from muster.policy.registry import find_policy
 from muster.sim.cluster_run import ClusterRun, RunOptions
-from muster.sim.document import Document, read_document
 from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
+from muster.sim.run_pods import BundleItem, RayItem, RoleItem, Strategy, TopologyItem, pods_of
 from muster.traces import read_fleet, read_workload
+from muster.traces.document import Document, read_document
 from muster.traces.files import near
-from muster.traces.kube_objects import parse_quantity
 
 MOST_JOBS = 5_000_000
 
@@ -59,15 +59,6 @@ class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
     max_running_gpus: Gpus | None = None
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
     when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
-
-
-class TopologyItem(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where pods must or should stand: levels of the fleet's topology."""
-
-    required: str = ""
-    preferred: str = ""
-    segment: Annotated[int, Meta(ge=0, le=10**6)] = 0
-    spread: str = ""
 
 
 class CheckpointingItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,7 +106,8 @@ class CommunicationItem(Struct, frozen=True, forbid_unknown_fields=True):
 class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     """A job of ``pods`` pods that are alike, or a series of ``count`` such jobs, one each ``every_s``.
 
-    With ``min_pods`` it is elastic: it runs with at least so many of them.
+    With ``min_pods`` it is elastic: it runs with at least so many of them. Instead of pods that are alike it may have
+    ``roles``, be a placement group (``bundles`` and ``strategy``), or a whole cluster (``ray``).
     ``gpus``, ``cpu`` (cores) and ``memory`` (bytes) are a pod's; these two may be written as Kubernetes quantities.
     ``gpus`` below 1 is a share of one GPU. The jobs of a series are called NAME-1, NAME-2, and so on.
     """
@@ -127,6 +119,10 @@ class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     cpu: str | float = 0.0
     memory: str | float = 0.0
     gpu_models: list[str] = field(default_factory=list[str])
+    roles: list[RoleItem] | None = None
+    bundles: list[BundleItem] | None = None
+    strategy: Strategy | None = None
+    ray: RayItem | None = None
     submitted_s: Seconds = 0.0
     duration_s: Seconds | None = None
     time_limit_s: Seconds | None = None
@@ -361,24 +357,11 @@ def _workloads(document: Document, asked: RunDocument, fleet: Fleet) -> tuple[li
 
 def _series(document: Document, asked: RunDocument, number: int, item: JobItem) -> list[Workload]:
     where = f"workload[{number}]"
-    gpus, gpu_milli = int(item.gpus), WHOLE_GPU_MILLI
-    if 0 < item.gpus < 1:
-        gpus, gpu_milli = 1, round(item.gpus * WHOLE_GPU_MILLI)
-    if (gpus != item.gpus and gpu_milli == WHOLE_GPU_MILLI) or not gpu_milli:
-        raise document.error(f"{where}.gpus", f"is {item.gpus:g}", "a whole number, or a share from 0.001 to 0.999")
-    shape = PodShape(
-        _quantity(document, f"{where}.cpu", item.cpu, 1000),
-        _quantity(document, f"{where}.memory", item.memory, 1),
-        gpus,
-        gpu_milli,
-        tuple(item.gpu_models),
-    )
-    if item.min_pods is not None and item.min_pods > item.pods:
-        raise document.error(f"{where}.min_pods", f"is {item.min_pods}, more than {item.pods} pods")
-    topology, saved = item.topology, item.checkpointing
+    pod_sets, topology = pods_of(document, where, item)
+    saved = item.checkpointing
     job = Workload(
         item.name,
-        (PodSet(shape, item.pods, item.min_pods),),
+        pod_sets,
         submitted_s=item.submitted_s,
         duration_s=item.duration_s,
         time_limit_s=item.time_limit_s,
@@ -387,7 +370,7 @@ def _series(document: Document, asked: RunDocument, number: int, item: JobItem) 
         priority=item.priority,
         quality=item.quality,
         flavors=tuple(item.flavors),
-        topology=topology and TopologyRequest(topology.required, topology.preferred, topology.segment, topology.spread),
+        topology=topology,
         parallelism=item.parallelism and Parallelism(**msgspec.structs.asdict(item.parallelism)),
         checkpointing=saved and Checkpointing(saved.interval_s, saved.restart_s),
         preemptible=item.preemptible,
@@ -406,16 +389,6 @@ def _series(document: Document, asked: RunDocument, number: int, item: JobItem) 
         gaps: list[float] = np.cumsum(rng.exponential(item.every_s, item.count)).tolist()
         times = [item.submitted_s + gap - gaps[0] for gap in gaps]
     return [replace(job, name=f"{item.name}-{at + 1:0{width}d}", submitted_s=time) for at, time in enumerate(times)]
-
-
-def _quantity(document: Document, path: str, value: str | float, scale: int) -> int:
-    try:
-        amount = parse_quantity(value if isinstance(value, str) else repr(value), scale)
-    except (ValueError, OverflowError):
-        raise document.error(path, f"{str(value)[:40]!r} is no quantity", "such as 8, 500m or 64Gi") from None
-    if not 0 <= amount < 2**53:
-        raise document.error(path, f"is {value}", "0 or more, and not absurdly large")
-    return amount
 
 
 def _with_queues(

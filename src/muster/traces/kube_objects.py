@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from fractions import Fraction
 
 from msgspec import Struct, field
+
+from muster.model.workload import PodShape, Toleration
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))([eE][+-]?[0-9]{1,2}|[A-Za-z]{0,2})")
 _SUFFIX = {
@@ -16,6 +19,9 @@ _SUFFIX = {
 }  # fmt: skip
 
 Quantity = str | int | float
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def parse_quantity(quantity: Quantity, scale: int = 1) -> int:
@@ -140,3 +146,39 @@ class KubePod(Struct):
     metadata: Meta
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
+
+
+def pod_shape(spec: PodSpec, amount: Callable[[Mapping[str, Quantity], str, int, str], int]) -> PodShape:
+    """What a pod asks for in all: the larger of its containers' sum and its init containers, plus overhead.
+
+    ``amount(resources, name, scale, where)`` reads one quantity, 0 where it is not there, and raises where it is none.
+    """
+
+    def asked(name: str, scale: int) -> int:
+        def of(container: Container) -> int:
+            resources = container.resources
+            both = {**((resources and resources.limits) or {}), **((resources and resources.requests) or {})}
+            return amount(both, name, scale, "containers.resources")
+
+        running = sum(of(container) for container in spec.containers or ())
+        peak = sidecars = 0
+        for container in spec.init_containers or ():
+            if container.restart_policy == "Always":
+                sidecars += of(container)
+                peak = max(peak, sidecars)
+            else:
+                peak = max(peak, sidecars + of(container))
+        return max(running + sidecars, peak) + amount(spec.overhead or {}, name, scale, "overhead")
+
+    tolerations = {
+        Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
+        for one in spec.tolerations or ()
+        if not (one.key or "").startswith("node.kubernetes.io/")
+    }
+    return PodShape(
+        cpu_milli=asked("cpu", 1000),
+        memory_bytes=asked("memory", 1),
+        gpus=sum(asked(name, 1) for name in GPU_RESOURCES),
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
+        tolerations=tuple(sorted(tolerations)),
+    )

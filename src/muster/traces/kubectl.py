@@ -28,19 +28,26 @@ from muster.model import (
     Running,
     Snapshot,
     Taint,
-    Toleration,
     Topology,
     Workload,
 )
 from muster.traces.checks import check_node, check_pod_set, check_workload
 from muster.traces.files import decode_text, read_bytes
-from muster.traces.kube_objects import Container, KubeNode, KubePod, Quantity, parse_quantity, parse_time
+from muster.traces.kube_objects import (
+    GPU_RESOURCES,
+    QUEUE_LABEL,
+    KubeNode,
+    KubePod,
+    Quantity,
+    parse_quantity,
+    parse_time,
+    pod_shape,
+)
 from muster.traces.spec import Options
 from muster.traces.tables import MAX_GPUS, refuse_duplicate
 from muster.traces.trace import Skipped
 
 OPTIONS = ("pods",)
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
 MEMORY_LABELS = ("nvidia.com/gpu.memory",)
 LEVEL_LABELS = (
@@ -50,7 +57,6 @@ LEVEL_LABELS = (
     ("rack", ("cloud.provider.com/topology-rack", "cloud.google.com/gce-topology-subblock")),
     ("nvlink_domain", ("nvidia.com/gpu.clique",)),
 )
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _T = TypeVar("_T")
 
 
@@ -328,36 +334,7 @@ class _Pods:
         self.running.append(Running(workload, started, (placement,)))
 
     def _shape(self, item: _Item, pod: KubePod) -> PodShape:
-        """What the pod asks for in all: the larger of its containers' sum and its init containers, plus overhead."""
-        cpu = self._requests(item, pod, "cpu", 1000)
-        memory = self._requests(item, pod, "memory", 1)
-        gpus = sum(self._requests(item, pod, name, 1) for name in GPU_RESOURCES)
-        tolerations = {
-            Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
-            for one in pod.spec.tolerations or ()
-            if not (one.key or "").startswith("node.kubernetes.io/")
-        }
-        return PodShape(
-            cpu_milli=cpu,
-            memory_bytes=memory,
-            gpus=gpus,
-            node_selector=tuple(sorted((pod.spec.node_selector or {}).items())),
-            tolerations=tuple(sorted(tolerations)),
-        )
+        def amount(resources: Mapping[str, Quantity], name: str, scale: int, where: str) -> int:
+            return _amount(resources, name, scale, item, self._path, f"spec.{where}")
 
-    def _requests(self, item: _Item, pod: KubePod, name: str, scale: int) -> int:
-        def of(container: Container) -> int:
-            resources = container.resources
-            asked = {**((resources and resources.limits) or {}), **((resources and resources.requests) or {})}
-            return _amount(asked, name, scale, item, self._path, "spec.containers.resources")
-
-        running = sum(of(container) for container in pod.spec.containers or ())
-        peak = sidecars = 0
-        for container in pod.spec.init_containers or ():
-            if container.restart_policy == "Always":
-                sidecars += of(container)
-                peak = max(peak, sidecars)
-            else:
-                peak = max(peak, sidecars + of(container))
-        overhead = _amount(pod.spec.overhead or {}, name, scale, item, self._path, "spec.overhead")
-        return max(running + sidecars, peak) + overhead
+        return pod_shape(pod.spec, amount)

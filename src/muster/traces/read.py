@@ -15,6 +15,7 @@ WORKLOAD_KINDS: Mapping[str, str] = {
     "openb": "openb:PODS.csv: Alibaba 2023 pods",
     "philly": "philly:JOBS.csv: Microsoft Philly's jobs, as Sia's authors published them",
     "swf": "swf:JOBS.swf[.gz]: Standard Workload Format",
+    "ray": "ray:FILE.yaml: RayCluster, RayJob and RayService, KubeRay's objects, each as a gang",
     "muster": "muster:FILE[.gz]: Muster's own format",
     "generate": "generate:mix=NAME[,pods=N][,seed=S]: synthetic, from a named mix",
 }
@@ -62,6 +63,11 @@ def read_workload(spec: str, fleet: Fleet | None = None) -> Trace:
             from muster.traces import swf
 
             return swf.read_swf(parsed.path, spec, parsed.checked(swf.OPTIONS, path=True))
+        case "ray":
+            from muster.traces.ray import read_ray
+
+            parsed.checked((), path=True)
+            return read_ray(parsed.path, spec)
         case "muster":
             from muster.traces.store import read_trace
 

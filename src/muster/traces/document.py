@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -36,12 +36,16 @@ _WORDS = {
 
 
 class Document:
-    """A document that was read: ``data`` in plain values, ``lines`` the 1-based line of each field's path."""
+    """A document that was read: ``data`` in plain values, ``lines`` the 1-based line of each field's path.
+
+    ``line`` is where it begins.
+    """
 
     def __init__(self, file: str, data: dict[str, Any], lines: Mapping[str, int]) -> None:
         self.file = file
         self.data = data
         self.lines = lines
+        self.line = lines.get("", 1)
 
     def error(self, path: str, what: str, hint: str | None = None) -> InputError:
         """An error at a field such as ``queues[1].weight``, with its line or that of the nearest field around it."""
@@ -66,14 +70,14 @@ class Document:
         at = f"{path}{inner}" if path else inner.removeprefix(".")
         inside = _kind_at(kind, inner)
         if match := _UNKNOWN.match(text):
-            known = list(inside.__struct_fields__) if inside else []
+            known = list(inside.__struct_encode_fields__) if inside else []
             hint = near(match[1], known) or (f"known: {', '.join(known)}" if known else None)
             return self.error(f"{at}.{match[1]}" if at else match[1], "is not known", hint)
         if match := _MISSING.match(text):
             return self.error(f"{at}.{match[1]}" if at else match[1], "is missing")
         if text.startswith("Invalid enum value"):
             owner = _kind_at(kind, inner.rpartition(".")[0])
-            choices = get_args(get_type_hints(owner)[inner.rpartition(".")[2]]) if owner else ()
+            choices = _choices(get_type_hints(owner)[inner.rpartition(".")[2]]) if owner else ()
             hint = f"one of {', '.join(map(str, choices))}" if choices else None
             return self.error(at, f"is {text.removeprefix('Invalid enum value ')}", hint)
         if match := _EXPECTED.match(text):
@@ -85,14 +89,31 @@ class Document:
 
 def read_document(path: str) -> Document:
     """Read a YAML (or JSON) file that holds one mapping; raises `InputError` for anything else."""
+    found = read_documents(path)
+    if len(found) != 1:
+        line = found[1].line if found else 1
+        what = "holds another document" if found else "does not hold a mapping"
+        raise InputError(what, file=path, line=line, hint="one mapping, such as fleet: example")
+    return found[0]
+
+
+def read_documents(path: str) -> list[Document]:
+    """Read all documents of a YAML (or JSON) file, each a mapping; empty ones are left out. Raises `InputError`."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("is not UTF-8 text", file=path) from None
+    found: list[Document] = []
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        reader = _Reader(path)
-        data: object = reader.plain(node, "") if node is not None else None
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            reader = _Reader(path)
+            data = reader.plain(node, "")
+            if data is None:
+                continue
+            if not isinstance(data, dict):
+                line = node.start_mark.line + 1
+                raise InputError("does not hold a mapping", file=path, line=line, hint="such as fleet: example")
+            found.append(Document(path, cast("dict[str, Any]", data), reader.lines))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise InputError(f"is no YAML: {error.problem or error.context}", file=path, line=line) from None
@@ -100,9 +121,7 @@ def read_document(path: str) -> Document:
         raise InputError(f"is no YAML: {' '.join(str(error).split())}", file=path) from None
     except RecursionError:
         raise InputError("is nested too deeply", file=path) from None
-    if not isinstance(data, dict):
-        raise InputError("does not hold a mapping", file=path, line=1, hint="such as fleet: example")
-    return Document(path, cast("dict[str, Any]", data), reader.lines)
+    return found
 
 
 class _Reader:
@@ -172,6 +191,13 @@ def _kind_at(kind: type[Struct], path: str) -> type[Struct] | None:
             return None
         at = inner
     return at
+
+
+def _choices(annotation: object) -> tuple[object, ...]:
+    """The values of a ``Literal``, also of one that may be left out."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(choice for each in get_args(annotation) for choice in _choices(each))
 
 
 def _struct_in(annotation: object) -> type[Struct] | None:
