@@ -131,3 +131,27 @@ def test_mistakes(tmp_path: Path, lines: str, told: str) -> None:
     text = str(caught.value)
     assert text.startswith(f"{tmp_path}/run.yaml:")
     assert told in text, text
+
+
+def example() -> str:
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/ray.md").read_text()
+    return page.partition("```yaml\n")[2].partition("```")[0]
+
+
+def waits(tmp_path: Path, text: str) -> list[float]:
+    (tmp_path / "run.yaml").write_text(text)
+    run = prepare_run(str(tmp_path / "run.yaml")).run
+    run.run()
+    run.check()
+    return [story.started_s - story.submitted_s for story in run.stories]
+
+
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    assert waits(tmp_path, example()) == [0, 0, 0]
+    assert waits(tmp_path, example().replace("min_replicas: 2", "min_replicas: 3")) == [0, 6600, 0]
+
+
+def test_bundles_of_several_shapes_wait_though_each_shape_alone_would_fit(tmp_path: Path) -> None:
+    """On one node: 8 free GPUs here, CPU there. Nothing can be moved to help, and nothing may fail by that."""
+    text = example().replace("count: 2}", "count: 4}").replace("GPU: 1, count: 4}", "GPU: 2, count: 4}")
+    assert waits(tmp_path, text)[1] == 6600

@@ -188,3 +188,16 @@ def test_shapes_are_those_of_the_dump_reader(tmp_path: Path) -> None:
         tmp_path, JOB.replace("{containers: [{name: h, resources: {requests: {cpu: 1, memory: 4Gi}}}]}", spec)
     )
     assert job.pod_sets[0].shape == PodShape(6100)
+
+
+def test_a_list_of_kubectl(tmp_path: Path) -> None:
+    """As `kubectl get rayclusters,rayjobs -o yaml` writes it; lines are those of the file."""
+    items = "".join("- " + text.rstrip("\n").replace("\n", "\n  ") + "\n" for text in (CLUSTER, JOB))
+    text = f"apiVersion: v1\nkind: List\nitems:\n{items}"
+    workloads, skipped = read(tmp_path, text)
+    assert [each.name for each in workloads] == ["research/llm", "tune"]
+    assert not skipped
+    with pytest.raises(InputError, match=r"ray\.yaml:24: field 'spec\.workerGroupSpecs\[0\]\.replicas': is -1"):
+        read(tmp_path, text.replace("replicas: 4", "replicas: -1"))
+    with pytest.raises(InputError, match=r":4: field 'items\[0\]': must be a mapping"):
+        read(tmp_path, "kind: List\nitems:\n\n- 3\n")

@@ -166,7 +166,7 @@ class _Planner:
         holds = self._holds(self.gang.workload)
         try:
             option = self._choose(kind, self.flavor, holds, 0.0)
-            if option is None:
+            if option is None or not option.runs:  # there is room for each shape alone, but not for all at once
                 return None
             self._take_out(option.runs)
             self._leave_unneeded(kind, holds)

@@ -47,6 +47,23 @@ class Document:
         self.lines = lines
         self.line = lines.get("", 1)
 
+    def items(self) -> list[Document]:
+        """The mappings of a Kubernetes List, ``items``, each as a document; itself if it is none."""
+        items = self.data.get("items")
+        if not str(self.data.get("kind", "")).endswith("List") or not isinstance(items, list):
+            return [self]
+        lines: dict[str, dict[str, int]] = {}
+        for path, line in self.lines.items():
+            if path.startswith("items["):
+                head, closed, rest = path.partition("]")
+                lines.setdefault(head + closed, {})[rest.removeprefix(".")] = line
+        found: list[Document] = []
+        for at, item in enumerate(cast("list[Any]", items)):
+            if not isinstance(item, dict):
+                raise self.error(f"items[{at}]", "must be a mapping")
+            found.append(Document(self.file, cast("dict[str, Any]", item), lines[f"items[{at}]"]))
+        return found
+
     def error(self, path: str, what: str, hint: str | None = None) -> InputError:
         """An error at a field such as ``queues[1].weight``, with its line or that of the nearest field around it."""
         at = path

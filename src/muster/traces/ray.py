@@ -153,7 +153,8 @@ def read_ray(path: str, spec: str) -> Trace:
     workloads: list[Workload] = []
     skipped: list[Skipped] = []
     seen: set[str] = set()
-    found = [(each, each.convert(RayObject)) for each in read_documents(path)]
+    documents = [each for one in read_documents(path) for each in one.items()]
+    found = [(each, each.convert(RayObject)) for each in documents]
     owners = {(each.kind, each.metadata.name) for _, each in found}
     for document, item in found:
         if item.kind not in KINDS:
