@@ -135,7 +135,7 @@ def test_paths(tmp_path: Path) -> None:
         ("openb:a\0b", "no file is named"),
         ("", "is neither a file nor"),
         ("opemb:x", "'opemb' is no kind of workload; did you mean openb?"),
-        ("zzz:x", "known: openb, philly, swf, muster, generate"),
+        ("zzz:x", "known: openb, philly, swf, ray, muster, generate"),
         ("openb:" + "x" * 5000, "cannot be read"),
     ]:
         with pytest.raises(InputError) as caught:
