@@ -248,7 +248,7 @@ def test_presets_hold_settings_that_exist(name: str) -> None:
     assert f"`{name}`" in page
 
 
-@pytest.mark.parametrize("name", ["simulate-a-queue", "simulate-failures"])
+@pytest.mark.parametrize("name", ["simulate-a-queue", "simulate-failures", "share-with-serving"])
 def test_the_worked_example_of_the_docs_runs_and_prints_what_they_show(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +276,8 @@ def test_the_reference_names_every_field() -> None:
         "RayItem",
         "RayPodItem",
         "RayGroupItem",
+        "ServiceItem",
+        "Daily",
     ):
         for name in run_file_schema()["$defs"][part]["properties"]:
             assert f"`{name}`" in page, f"{part}.{name}"

@@ -156,6 +156,9 @@ def _print(
         columns = [each for each in _JOB_COLUMNS if told or each.key != "slowdown"]
         emit(jobs, columns, output=output, schema=SCHEMA, list_key="jobs", title="Jobs")
         click.echo()
+    if metrics.services:
+        _print_services(metrics)
+        click.echo()
     _print_waits("Waits by GPUs asked for", "GPUs", metrics, by_queue=False)
     if len(metrics.by_queue) > 1:
         click.echo()
@@ -203,12 +206,32 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         rows.append(["failures of jobs", f"{broke.failures:,}", ""])
         sizes = ", ".join(f"{name}: {part:.1%}" for name, part in broke.ettr_by_size.items())
         rows.append(["ETTR", f"{broke.ettr:.1%}", f"by GPUs {sizes}"])
+    if metrics.lent_hours:
+        rows.append(["GPU-hours lent", _number(metrics.lent_hours), "by queues that keep headroom"])
     if broke.resizes:
         rows.append(["changes of size", f"{broke.resizes:,}", "of elastic jobs"])
     if told.jobs:
         note = f"mean of {told.jobs:,}; most {told.max:.3f}; {told.slowed:,} above 1.05"
         rows.append(["slow-down of a step", f"{told.mean:.3f}", note])
     return rows
+
+
+def _print_services(metrics: RunMetrics) -> None:
+    keys = ("replicas", "GPU-hours", "short", "cold", "p50", "p99", "max", "late")
+    columns = [Column("name", "service"), *(Column(key, key, right=True) for key in keys)]
+    rows = [
+        [
+            each.name, f"{each.replicas:,}", _number(each.wanted_hours), _share(each.short_hours, each.wanted_hours),
+            _share(each.cold_hours, each.wanted_hours),
+            *(duration(value) for value in (each.wait_p50_s, each.wait_p99_s, each.wait_max_s)), f"{each.late:,}",
+        ]
+        for each in metrics.services
+    ]  # fmt: skip
+    print_table(columns, rows, "Services: what was wanted, and waits of replicas for a place")
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.2%}" if whole else ""
 
 
 def _print_waits(title: str, heading: str, metrics: RunMetrics, *, by_queue: bool) -> None:

@@ -29,6 +29,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         reclaim: stop borrowers when a queue asks for its own nominal quota.
         preempt_lower_priority: stop work of lower priority in the same queue.
         min_runtime_s: work is not stopped for others before it has run so long; a queue may ask for more.
+        stop_s: how long work that is stopped for others takes to save and leave; so much later begins what it made
+            room for.
         retries: work that fails by itself is tried so often again, then given up.
         backoff_s: after its first failure it waits so long, after each further one twice as long.
         most_backoff_s: but not longer than this.
@@ -56,6 +58,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     reclaim: bool = True
     preempt_lower_priority: bool = True
     min_runtime_s: NotNegative = 0.0
+    stop_s: NotNegative = 0.0
     retries: Annotated[int, Meta(ge=0)] = 6
     backoff_s: NotNegative = 60.0
     most_backoff_s: NotNegative = 3600.0

@@ -11,7 +11,7 @@ was stopped for reclaim ran on borrowed quota and cannot reclaim it, and priorit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from muster.engine.elastic import excess_columns
@@ -65,8 +65,7 @@ def find_victims(
 
 
 def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> list[Part]:
-    """What may be taken, the cheapest first: pods above the least size, then gangs: opportunistic, low priority, least
-    lost work for the GPU freed."""
+    """What may be taken for a gang, the cheapest first."""
     config, workload, running = scheduler.config, gang.workload, scheduler.running
     may_stop: list[RunningGang] = []
     may_shrink: list[RunningGang] = []
@@ -79,6 +78,14 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
     if config.reclaim and scheduler.queues and within_nominal(scheduler, gang, flavor):
         for borrower in scheduler.quota.borrowers(workload.queue, flavor):
             may_stop += running.in_queue(borrower.queue)
+    return priced(scheduler, may_shrink, may_stop, flavor, now_s)
+
+
+def priced(
+    scheduler: Scheduler, may_shrink: Iterable[RunningGang], may_stop: Sequence[RunningGang], flavor: str, now_s: float
+) -> list[Part]:
+    """What may be taken of running gangs, the cheapest first: pods above the least size, then gangs: opportunistic, low
+    priority, least lost work for the GPU freed."""
     shrinkable = {
         run.workload.name: run
         for run in (*may_shrink, *(run for run in may_stop if run.workload.elastic))

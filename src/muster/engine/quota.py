@@ -122,7 +122,12 @@ class QuotaTree:
         self._potential = [table.potential for table in tables]
         self._used = [[0] * len(queues) for _ in tables]
         self._own = [[0] * len(queues) for _ in tables]
+        self._headroom = [queue.headroom_milli for queue in queues]
+        self._kept = [[0] * len(queues) for _ in tables]
         self._forget()
+        for node, headroom in enumerate(self._headroom):
+            for column in range(len(tables) if headroom else 0):
+                self._keep(node, column)
 
     def copy(self) -> QuotaTree:
         """An independent copy of what is used; the quotas are shared. O(queues x flavors)."""
@@ -130,6 +135,7 @@ class QuotaTree:
         twin.__dict__.update(self.__dict__)
         twin._used = [list(used) for used in self._used]
         twin._own = [list(own) for own in self._own]
+        twin._kept = [list(kept) for kept in self._kept]
         twin._forget()
         return twin
 
@@ -158,7 +164,7 @@ class QuotaTree:
             return Reason.NO_FLAVOR
         if milli > self._potential[column][node]:
             return Reason.OVER_QUOTA
-        return None if milli <= self._room(node, column) else Reason.QUOTA
+        return None if milli <= self._room(node, column) + self._kept[column][node] else Reason.QUOTA
 
     def available(self, queue: str, flavor: str) -> int:
         """``gpu_milli`` that may still be used now, by borrowing too; negative where use exceeds a quota."""
@@ -167,7 +173,14 @@ class QuotaTree:
         node, column = self._index.get(queue), self._flavor.get(flavor)
         if node is None or column is None or not self._stated[column][node]:
             return 0
-        return self._room(node, column)
+        return self._room(node, column) + self._kept[column][node]
+
+    def short_of_headroom(self, queue: str, flavor: str) -> int:
+        """``gpu_milli`` that is lent and should be back, so that the queue has its headroom."""
+        node, column = self._index.get(queue), self._flavor.get(flavor)
+        if node is None or column is None or not self._kept[column][node]:
+            return 0
+        return min(self._kept[column][node], max(0, -self._room(node, column)))
 
     def potential(self, queue: str, flavor: str) -> int:
         """``gpu_milli`` that could be used in all if nobody else used anything."""
@@ -188,7 +201,7 @@ class QuotaTree:
 
     def used(self, queue: str, flavor: str) -> int:
         """``gpu_milli`` counted against the queue: its own, and what its children use beyond what they never lend."""
-        return self._of(self._used, queue, flavor)
+        return self._of(self._used, queue, flavor) - self._of(self._kept, queue, flavor)
 
     def nominal(self, queue: str, flavor: str) -> int:
         """``gpu_milli`` guaranteed: its nominal quota, and what its children lend to it."""
@@ -263,10 +276,11 @@ class QuotaTree:
         node, column = self._index.get(queue), self._flavor.get(flavor)
         if node is None or column is None:
             return 0
+        kept = self._kept[column][node]
         if self._parent[node] < 0:
-            return self._subtree[column][node] - self._used[column][node]
+            return self._subtree[column][node] - self._used[column][node] + kept
         self._learn(node, column)
-        return self._left[column][node]
+        return max(self._left[column][node], self._subtree[column][node] - self._used[column][node] + kept)
 
     def who_holds(self, queue: str, flavor: str) -> Holdings:
         """The numbers behind `fits`, for an explanation; raises `StateError` for an unknown queue."""
@@ -338,6 +352,18 @@ class QuotaTree:
         if milli < 0 or own[node] + delta < 0:
             raise StateError(f"{own[node]} milli are charged to queue {queue!r} for {flavor!r}, not {milli}")
         own[node] += delta
+        self._pass_on(node, column, delta)
+        if self._headroom[node]:
+            self._keep(node, column)
+
+    def _keep(self, node: int, column: int) -> None:
+        """Keep a queue's headroom from the others: of its own that it does not use, as much is counted as used."""
+        left = self._nominal[column][node] - self._own[column][node]
+        kept = min(self._headroom[node], max(0, left))
+        self._pass_on(node, column, kept - self._kept[column][node])
+        self._kept[column][node] = kept
+
+    def _pass_on(self, node: int, column: int, delta: int) -> None:
         self._version += 1
         used, local, parent = self._used[column], self._local[column], self._parent
         while node >= 0 and delta:
@@ -403,7 +429,8 @@ def check_queues(queues: tuple[Queue, ...]) -> None:
 
     Refused are: a name that is empty or given twice, an unknown parent, a cycle, weights that are not above 0, negative
     or absurd amounts, two quotas of one flavor, a lending limit above what there is to lend (nominal; of an inner queue
-    with what its children lend to it), and a borrowing limit above 0 at a root, which has nobody to borrow from.
+    with what its children lend to it), a borrowing limit above 0 at a root, which has nobody to borrow from, and a ramp
+    without the time of a reclaim, or at a queue that has others below it.
     """
     seen: dict[str, int] = {}
     for number, queue in enumerate(queues):
@@ -421,6 +448,13 @@ def check_queues(queues: tuple[Queue, ...]) -> None:
     _check_cycles(queues, seen)
     for number, queue in enumerate(queues):
         _check_numbers(queue, f"queues[{number}]")
+    parents = {queue.parent for queue in queues}
+    for number, queue in enumerate(queues):
+        if queue.ramp_milli_per_s and queue.name in parents:
+            what = f"{queue.name} has queues below it"
+            raise InputError(
+                what, field=f"queues[{number}].ramp_milli_per_s", hint="give them to the queue of the work"
+            )
     _check_lending(queues, [seen.get(queue.parent, -1) for queue in queues])
 
 
@@ -442,6 +476,15 @@ def _check_cycles(queues: Sequence[Queue], index: Mapping[str, int]) -> None:
 def _check_numbers(queue: Queue, where: str) -> None:
     if not (queue.weight > 0 and math.isfinite(queue.weight)):
         raise InputError(f"is {queue.weight:g}", field=f"{where}.weight", hint="a number above 0")
+    for name in ("reclaim_s", "ramp_milli_per_s"):
+        value: float = getattr(queue, name)
+        if not 0 <= value < 1e12:
+            raise InputError(f"is {value:g}", field=f"{where}.{name}", hint="0 or more")
+    if bool(queue.ramp_milli_per_s) != bool(queue.reclaim_s):
+        missing = "reclaim_s" if queue.ramp_milli_per_s else "ramp_milli_per_s"
+        raise InputError(
+            "is needed with the other", field=f"{where}.{missing}", hint="reclaim time and ramp go together"
+        )
     if not (queue.min_runtime_s >= 0 and math.isfinite(queue.min_runtime_s)):
         raise InputError(f"is {queue.min_runtime_s:g}", field=f"{where}.min_runtime_s", hint="seconds, 0 or more")
     _check_amount(queue.max_running_milli, f"{where}.max_running_milli")

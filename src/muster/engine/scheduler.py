@@ -24,6 +24,7 @@ from muster.engine.defrag import plan_moves, relocate
 from muster.engine.elastic import grow, next_growth_s, shrink
 from muster.engine.failures import FailureLog, lose_pods, next_repair_s, repair
 from muster.engine.future import Future
+from muster.engine.loans import restore_headroom
 from muster.engine.pending import Claim, Gang, Order, Pending
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
@@ -265,6 +266,7 @@ class Scheduler:
         self.slots = {name: slot for name, slot in self.slots.items() if name in met}
         if self.config.queueing != "strict":
             self._backfill(now_s, decisions)
+        decisions += restore_headroom(self, now_s)
         decisions += grow(self, now_s)
         return Plan(tuple(decisions))
 

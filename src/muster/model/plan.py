@@ -46,7 +46,11 @@ class Wait(Struct, frozen=True, tag="wait"):
 
 
 class Evict(Struct, frozen=True, tag="evict"):
-    """Stop a running workload, which goes back to its queue: for whom, why, and the GPU-seconds that it loses."""
+    """Stop a running workload, which goes back to its queue: for whom, why, and the GPU-seconds that it loses.
+
+    ``why`` is ``reclaim`` or ``priority`` for a workload, ``headroom`` for a queue that must have its headroom back, or
+    ``failure``.
+    """
 
     workload: str
     for_workload: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from msgspec import Struct
@@ -31,6 +32,9 @@ class Queue(Struct, frozen=True):
         quotas: one a flavor; a queue without any is limited by its ancestors only.
         min_runtime_s: work of this queue is not stopped for others before it has run so long.
         max_running_milli: most GPU that each user of the queue may hold at a time.
+        reclaim_s: how long it takes at most until lent GPUs are back and do the queue's own work.
+        ramp_milli_per_s: how fast what the queue needs may grow, in milli GPU a second. What it may need within
+            ``reclaim_s`` is never lent: `headroom_milli`, of each flavor of which it has a quota.
         when_can_borrow: whether work borrows of a flavor before the next one is tried, or only when it fits nowhere
             without a loan.
         when_can_preempt: whether others are stopped on a flavor before the next one is tried, or only when it fits
@@ -43,5 +47,12 @@ class Queue(Struct, frozen=True):
     quotas: tuple[Quota, ...] = ()
     min_runtime_s: float = 0.0
     max_running_milli: int | None = None
+    reclaim_s: float = 0.0
+    ramp_milli_per_s: float = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
     when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
+
+    @property
+    def headroom_milli(self) -> int:
+        """GPU beyond what it uses that is not lent, as it may be needed before a loan could be back."""
+        return math.ceil(self.reclaim_s * self.ramp_milli_per_s)

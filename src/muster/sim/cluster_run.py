@@ -32,11 +32,12 @@ from muster.planning.placed import Network, placements_for
 from muster.sim.events import Events
 from muster.sim.failures import FailureModel, FailureProcess, check_failures
 from muster.sim.lives import JobStory, Lives, Spell
+from muster.sim.services import Service, ServiceFigures, figures_of, replicas_of
 
 WHOLE = -1
 """The pod number of a gang that is submitted as one."""
 
-_SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT = range(6)
+_SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT, _LEAVE = range(7)
 _BITS = 20
 
 
@@ -52,6 +53,7 @@ class RunOptions(Struct, frozen=True):
         network: what the slow-down of placements is told from, beside the GPU models.
         stretch: run times are those at the best placement, and longer by the slow-down where a job stands.
         failures: what breaks; ``seed`` decides when.
+        services: whose replicas come and go as they are wanted, up to ``services_until_s``.
         ready_timeout_s: one-by-one gangs only: a gang that has not all its pods after so long is stopped, and tried
             again after its back-off.
     """
@@ -65,6 +67,8 @@ class RunOptions(Struct, frozen=True):
     stretch: bool = False
     failures: FailureModel = FailureModel()
     seed: int = 0
+    services: tuple[Service, ...] = ()
+    services_until_s: float = 0.0
     ready_timeout_s: Annotated[float, Meta(gt=0)] | None = None
 
 
@@ -91,14 +95,16 @@ class ClusterRun:
     Raises:
         InputError: the queues, a workload or its time make no sense; the field is given as ``workloads[3].topology``.
 
-    ``workloads``, ``stories`` and the numbers of jobs are those of the given workloads, then of what waits in the
-    snapshot, then of what runs in it. What runs there and has no recorded run time stays.
+    ``workloads``, ``stories`` and the numbers of jobs are those of the given workloads, then of the services' replicas,
+    then of what waits in the snapshot, then of what runs in it. What runs there and has no recorded run time stays.
     """
 
     def __init__(
         self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config, options: RunOptions | None = None
     ) -> None:
         self.options = options or RunOptions()
+        self.replicas = replicas_of(self.options.services, self.options.services_until_s)
+        workloads = (*workloads, *(each.workload for each in self.replicas))
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
         _check_workloads(snapshot, self.workloads)
         check_failures(self.options.failures, snapshot.fleet)
@@ -121,6 +127,11 @@ class ClusterRun:
         self._since: dict[str, float] = {}
         self._timeouts: dict[int, int] = {}
         self._placed: dict[int, int] = {}
+        self._first_replica = len(workloads) - len(self.replicas)
+        self._leaving: dict[tuple[str, int], float] = {}
+        self._lenders = [queue.name for queue in snapshot.queues if queue.headroom_milli]
+        self._lent, self._lent_since_s = 0, self.first_s
+        self.lent_milli_s = 0.0
         self._due = bool(snapshot.pending)
         self._adopted = bool(snapshot.running)
         self._woken_s = -math.inf
@@ -129,6 +140,8 @@ class ClusterRun:
         self.failures = FailureProcess(self.options.failures, self.fleet, self.options.seed, self.first_s)
         self.node_losses = self.quarantined = 0
         self._expect_failures()
+        for number, replica in enumerate(self.replicas, self._first_replica):
+            self._queue.schedule(replica.until_s, _payload(_LEAVE, number, 0), 0)
         for number, workload in enumerate(snapshot.pending, self._given):
             self._units[workload.name] = number, WHOLE
             self._queue.schedule(max(self.first_s, snapshot.taken_s), _payload(_WAKE, number, 0), 1)
@@ -256,6 +269,8 @@ class ClusterRun:
             self._due = True
         elif kind == _NODES:
             self._nodes_change(time_s)
+        elif kind == _LEAVE:
+            self._leave(index, time_s)
         elif kind == _TIMEOUT:
             self._give_up_waiting(index, number, time_s)
         elif index in self.lives and self.stories[index].starts == number:
@@ -324,6 +339,35 @@ class ClusterRun:
             self._let_go(name, now_s)
         self._placed.pop(index, None)
         self._due = True
+
+    def _leave(self, index: int, now_s: float) -> None:
+        """A replica is not wanted any more, whether it runs or waits."""
+        story = self.stories[index]
+        story.end = "finished" if index in self.lives else "withdrawn"
+        story.finished_s = now_s
+        if index in self.lives:
+            self._halt(index, now_s, keep_all=True)
+        for name in self._names(index):
+            if name in self.scheduler.running:
+                self.scheduler.finish(name, now_s)
+                self._let_go(name, now_s)
+            elif name in self.scheduler.pending.gangs:
+                self.scheduler.cancel(name)
+        self._placed.pop(index, None)
+        self._due = True
+
+    def lent_s(self, end_s: float) -> float:
+        """GPU milli-seconds that queues with headroom have lent up to a time."""
+        return self.lent_milli_s + self._lent * max(0.0, end_s - self._lent_since_s)
+
+    def service_figures(self, end_s: float) -> tuple[ServiceFigures, ...]:
+        """How each service fared up to a time."""
+        places = [
+            (replica, self.stories[index].started_s) for index, replica in enumerate(self.replicas, self._first_replica)
+        ]
+        queues, services = self.scheduler.queues, self.options.services
+        reclaim_s = [queues[each.queue].reclaim_s if each.queue in queues else 0.0 for each in services]
+        return figures_of(services, places, reclaim_s, end_s)
 
     # -- what breaks --------------------------------------------------------------------------------------------------
 
@@ -425,12 +469,26 @@ class ClusterRun:
                     self._expect_failures()
                 case _:
                     pass
+        if self._lenders:
+            self._count_loans(now_s)
         if evicted:  # those who were stopped may find room elsewhere at once
             self._wake(now_s)
         next_s = self.scheduler.next_s(now_s)
         if next_s != self._woken_s:
             self._woken_s = next_s
             self._wake(next_s)
+
+    def _count_loans(self, now_s: float) -> None:
+        """What is lent by queues that keep headroom, as GPU time."""
+        self.lent_milli_s += self._lent * (now_s - self._lent_since_s)
+        quota, flavors = self.scheduler.quota, self.scheduler.cluster.flavors
+        self._lent = sum(
+            borrower.milli
+            for queue in self._lenders
+            for flavor in flavors
+            for borrower in quota.borrowers(queue, flavor)
+        )
+        self._lent_since_s = now_s
 
     def _note_checkpoints(self, now_s: float) -> None:
         """Tell the scheduler when running work was saved last: it chooses by that whom to stop."""
@@ -455,7 +513,7 @@ class ClusterRun:
         """A gang or pod of that name holds its places from now on."""
         index, pod = self._units[name]
         self._held[name] = len(self.holdings)
-        places = pods if self.options.keep_places else ()
+        places = pods if self.options.keep_places or self.scheduler.config.stop_s else ()
         self.holdings.append(Holding(index, pod, _milli(pods), now_s, places=places))
         protected_s = self.scheduler.config.min_runtime_s
         if (queue := self.scheduler.queues.get(self.workloads[index].queue)) is not None:
@@ -467,7 +525,11 @@ class ClusterRun:
         self, index: int, now_s: float, pods: tuple[PodPlacement, ...], *, since_s: float, backfilled: bool
     ) -> None:
         milli = _milli(pods) if pods else self.workloads[index].gpu_milli
-        spell = self.lives.begin(index, now_s, pods, milli, since_s=since_s, backfilled=backfilled)
+        gone = (self._leaving.get((pod.node, device), now_s) for pod in pods for device in pod.devices)
+        delay_s = max(gone, default=now_s) - now_s if self._leaving else 0.0
+        spell = self.lives.begin(
+            index, now_s, pods, milli, since_s=since_s, delay_s=max(0.0, delay_s), backfilled=backfilled
+        )
         number = self.stories[index].starts
         if spell.until_s < math.inf:
             self._queue.schedule(spell.until_s, _payload(_END, index, number), 0)
@@ -494,6 +556,9 @@ class ClusterRun:
             self.stories[index].evictions += 1
         if index in self.lives:
             self._halt(index, now_s, keep_all=False)
+        if decision.why != "failure" and (stop_s := self.scheduler.config.stop_s):
+            for each in self.holdings[self._held[name]].places:
+                self._leaving.update({(each.node, device): now_s + stop_s for device in each.devices})
         self._let_go(name, now_s)
         if pod != WHOLE:
             self._placed[index] -= 1

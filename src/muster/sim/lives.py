@@ -36,7 +36,8 @@ class JobStory(Struct):
         slowdown: of a step at its last start, by the communication model; NaN where it is not told.
         placement: GPUs in each NVLink domain at its last start, in the order of ranks; empty where it is not told.
         backfilled: its first start ran past others with a reserved start.
-        end: how it ended: ``finished``, ``killed`` at its time limit, or ``failed`` too often; empty before.
+        end: how it ended: ``finished``, ``killed`` at its time limit, ``failed`` too often, or ``withdrawn`` as nobody
+            wanted it any more; empty before.
     """
 
     submitted_s: float
@@ -58,7 +59,7 @@ class JobStory(Struct):
     slowdown: float = math.nan
     placement: str = ""
     backfilled: bool = False
-    end: Literal["", "finished", "killed", "failed"] = ""
+    end: Literal["", "finished", "killed", "failed", "withdrawn"] = ""
 
 
 class Spent(Struct, frozen=True):
@@ -153,19 +154,22 @@ class Lives:
         return self._enter(Spell(job, started_s, 0.0, until_s, killed=False))
 
     def begin(
-        self, job: int, now_s: float, pods: Sequence[PodPlacement], gpu_milli: int, *, since_s: float, backfilled: bool
-    ) -> Spell:
+        self, job: int, now_s: float, pods: Sequence[PodPlacement], gpu_milli: int, *, since_s: float,
+        delay_s: float, backfilled: bool,
+    ) -> Spell:  # fmt: skip
         """A gang begins to run, or goes on in another way: with so much GPU, on ``pods`` where they are known.
 
-        ``since_s`` is when it started from its queue: its time limit counts from then.
+        ``since_s`` is when it started from its queue: its time limit counts from then. For ``delay_s`` it waits for
+        others to leave its GPUs, which is counted with restarts.
         """
         story, workload = self.stories[job], self.workloads[job]
         pace = self._pace(job, pods)
         if math.isnan(story.started_s):
-            story.started_s, story.backfilled = now_s, backfilled
+            story.started_s, story.backfilled = now_s + delay_s, backfilled
         story.starts += 1
         saved = workload.checkpointing
-        restart_s = saved.restart_s if saved is not None and story.starts > 1 else 0.0
+        restart_s = delay_s
+        restart_s += saved.restart_s if saved is not None and story.starts > 1 else 0.0
         duration_s = math.inf if workload.duration_s is None else workload.duration_s
         size = gpu_milli / workload.gpu_milli if workload.gpu_milli else len(pods) / workload.pods if pods else 1.0
         until_s = now_s + restart_s + max(0.0, duration_s - story.done_s) * pace / size

@@ -17,6 +17,7 @@ from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun
 from muster.sim.lives import Spent
 from muster.sim.replay import SLOWDOWN_LEAST_S
+from muster.sim.services import ServiceFigures
 
 MOST_POINTS = 500
 """Most points of the time series."""
@@ -142,6 +143,8 @@ class RunMetrics(Struct, frozen=True):
         moves: how often work was moved so that other work could start; ``moved_jobs`` how many jobs that were.
         move_hours: what moves cost, which is part of ``lost_hours`` and ``restart_hours``.
         breakage: what broke, and what that did to jobs.
+        lent_hours: what queues that keep headroom have lent to others.
+        services: how each service fared.
         backfilled: jobs whose first start ran past others with a reserved start.
         promised, promises_broken: jobs that were told a reserved start, and those that started later or have not
             started though the time has passed.
@@ -170,6 +173,8 @@ class RunMetrics(Struct, frozen=True):
     moved_jobs: int
     move_hours: float
     breakage: Breakage
+    lent_hours: float
+    services: tuple[ServiceFigures, ...]
     backfilled: int
     promised: int
     promises_broken: int
@@ -222,6 +227,8 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         moved_jobs=sum(story.moves > 0 for story in stories),
         move_hours=_hours(sum(run.stories[job].move_s * run.workloads[job].gpu_milli for job in submitted)),
         breakage=_breakage(run, submitted, end_s),
+        lent_hours=_hours(run.lent_s(end_s)),
+        services=run.service_figures(end_s),
         backfilled=sum(story.backfilled for story in stories),
         promised=len(promised),
         # a second is less than any job counts, and more than the rounding of a time

@@ -28,6 +28,7 @@ from muster.sim.cluster_run import ClusterRun, RunOptions
 from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
 from muster.sim.run_pods import BundleItem, RayItem, RoleItem, Strategy, TopologyItem, pods_of
+from muster.sim.service_items import ServiceItem, service_notes, services_of
 from muster.traces import read_fleet, read_workload
 from muster.traces.document import Document, read_document
 from muster.traces.files import near
@@ -57,6 +58,8 @@ class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
     quotas: list[QuotaItem] = field(default_factory=list[QuotaItem])
     min_runtime_s: Seconds = 0.0
     max_running_gpus: Gpus | None = None
+    reclaim_s: Seconds = 0.0
+    ramp_gpus_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
     when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
 
@@ -149,8 +152,8 @@ class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
     ``fleet`` and ``workload`` are SPECs as on the command line; ``workload`` may be a list of jobs instead.
     ``config`` holds settings of the scheduler and ``preset``. ``default_queue`` takes work whose queue is not in the
     list. ``until_s`` ends the run; without it, it ends when nothing more happens. ``seed`` decides generated work, and
-    what breaks when. ``spares`` are nodes (names, or patterns such as ``gpu-1*``) that only replacements of lost pods
-    may use, ``spot`` those that are bought as spot.
+    what breaks when. ``services`` have replicas that come and go. ``spares`` are nodes (names, or patterns such as
+    ``gpu-1*``) that only replacements of lost pods may use, ``spot`` those that are bought as spot.
     """
 
     fleet: str
@@ -162,6 +165,7 @@ class RunDocument(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, le=2**62)] = 0
     spares: list[str] = field(default_factory=list[str])
     spot: list[str] = field(default_factory=list[str])
+    services: list[ServiceItem] = field(default_factory=list[ServiceItem])
     failures: FailureModel = FailureModel()
     ready_timeout_s: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     at_limit: Literal["kill", "run-on"] = "kill"
@@ -194,9 +198,13 @@ def prepare_run(path: str) -> PreparedRun:
     queues = _queues(document, asked)
     workloads, origins, skipped = _workloads(document, asked, fleet)
     workloads = _with_queues(document, asked, workloads, origins)
+    services = services_of(
+        document, asked.services, {queue.name: None for queue in queues}, {job.name for job in workloads}, asked.until_s
+    )
     options = RunOptions(
         asked.at_limit, asked.pod_every_s, asked.check_every, keep_places=asked.gantt, failures=asked.failures,
-        seed=asked.seed, ready_timeout_s=asked.ready_timeout_s, **_communication(document, asked, fleet),
+        seed=asked.seed, services=services, services_until_s=asked.until_s or 0.0,
+        ready_timeout_s=asked.ready_timeout_s, **_communication(document, asked, fleet),
     )  # fmt: skip
     if asked.failures.endless and asked.until_s is None:
         raise document.error("failures", "go on for ever, and so would the run", "say with until_s when it ends")
@@ -205,6 +213,7 @@ def prepare_run(path: str) -> PreparedRun:
     except InputError as error:
         raise _placed(document, error, origins) from None
     notes = [each.text for each in quota_warnings(queues, fleet.capacity_milli)] if queues else []
+    notes += service_notes(services, queues, config.stop_s)
     if skipped:
         notes.append(f"{asked.workload}: {skipped:,} rows skipped; `muster trace info {asked.workload}` tells why.")
     return PreparedRun(asked, run, preset, config, tuple(notes))
@@ -310,7 +319,7 @@ def _queues(document: Document, asked: RunDocument) -> tuple[Queue, ...]:
         queues.append(
             Queue(
                 item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus),
-                item.when_can_borrow, item.when_can_preempt,
+                item.reclaim_s, item.ramp_gpus_per_s * WHOLE_GPU_MILLI, item.when_can_borrow, item.when_can_preempt,
             )
         )  # fmt: skip
     if asked.default_queue is not None and asked.default_queue not in {queue.name for queue in queues}:
@@ -422,4 +431,6 @@ def _placed(document: Document, error: InputError, origins: Sequence[int]) -> In
         path = f"workload[{origins[int(number)]}]{rest}"
     elif path.startswith("workloads["):
         path = "workload"
-    return document.error(path.replace("_limit_milli", "_limit"), error.what, error.hint)
+    return document.error(
+        path.replace("_limit_milli", "_limit").replace("ramp_milli", "ramp_gpus"), error.what, error.hint
+    )
