@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.engine.config import Config
 from muster.engine.domains import TopologyIndex
+from muster.engine.kernels.future import take_pods
 from muster.engine.kernels.gang import any_takes, count_room, place_gang, release_pods
 from muster.engine.kernels.hold import hold_free
 from muster.engine.kernels.nodes import apply
@@ -30,7 +31,7 @@ from muster.policy.registry import find_policy
 
 _place_gang, _release_pods = direct(place_gang), direct(release_pods)
 _apply, _hold_free, _count_room = direct(apply), direct(hold_free), direct(count_room)
-_any_takes = direct(any_takes)
+_any_takes, _take_pods = direct(any_takes), direct(take_pods)
 
 _Key = tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...], RankGroups]
 """What gangs of one kind have in common."""
@@ -228,9 +229,7 @@ class Cluster:
 
     def take(self, rows: Ints) -> None:
         """Give a gang the very places of ``rows``; the reverse of `release`."""
-        nodes, shapes = self.state.nodes, self.state.shapes
-        for node, shape, devices in rows.T.tolist():
-            _apply(node, shape, devices, 1, nodes, shapes)
+        _take_pods(np.ascontiguousarray(rows), self.state.nodes, self.state.shapes)
 
     def assign(self, kind: GangKind, flavor: str, places: Sequence[PodPlacement]) -> Ints:
         """Take the places of a gang that runs already; raises `InputError` where they are not free."""

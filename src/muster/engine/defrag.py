@@ -134,7 +134,7 @@ class _Planner:
         self.excluded: set[str] = set()
         self.out: dict[str, _Settling] = {}
         self.prices: dict[str, float] = {}
-        self.room = RoomMaker(self.cluster, scheduler.running, self.price)
+        self.room = self._room_maker()
 
     def price(self, run: RunningGang) -> float | None:
         """What moving it loses, in GPU-seconds; None if it stays where it is."""
@@ -146,6 +146,9 @@ class _Planner:
             free = name not in self.waited and movable(self.scheduler, run, self.now_s)
             price = self.prices[name] = run.lost_gpu_s(self.now_s) if free else -1.0
         return None if price < 0 else price
+
+    def _room_maker(self) -> RoomMaker:
+        return RoomMaker(self.cluster, self.scheduler.running, self.price)
 
     def enough_free(self) -> bool:
         """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
@@ -165,7 +168,7 @@ class _Planner:
         kind, rows = self.gang.kind.least, None
         holds = self._holds(self.gang.workload)
         try:
-            option = self._choose(kind, self.flavor, holds, 0.0)
+            option = self._choose(self.room, kind, self.flavor, holds, 0.0)
             if option is None or not option.runs:  # there is room for each shape alone, but not for all at once
                 return None
             self._take_out(option.runs)
@@ -190,7 +193,9 @@ class _Planner:
                 self.cluster.take(each.run.rows)
             self.out.clear()
 
-    def _choose(self, kind: GangKind, flavor: str, holds: Sequence[Hold], spent: float) -> Option | None:
+    def _choose(
+        self, room: RoomMaker, kind: GangKind, flavor: str, holds: Sequence[Hold], spent: float
+    ) -> Option | None:
         """The cheapest work found whose removal makes room, of what is not out already; None: none within the budget.
 
         First without work that has pods as large as those that need the room: it needs as much elsewhere.
@@ -198,8 +203,8 @@ class _Planner:
         one_domain = kind.topology is not None and kind.topology.required
         with self._beside(holds):
             for smaller in (False,) if one_domain else (True, False):
-                option = self.room.cheapest(kind, flavor, smaller_only=smaller)
-                if option is not None and spent + option.price <= self.budget_gpu_s:
+                option = room.cheapest(kind, flavor, self.budget_gpu_s - spent, smaller_only=smaller)
+                if option is not None:
                     return option
         return None
 
@@ -301,7 +306,8 @@ class _Planner:
     def _make_room_for(self, each: _Settling) -> list[_Settling]:
         """Take out more work, so that one that is out finds its place."""
         spent = sum(self.prices[name] for name in self.out)
-        option = self._choose(self._unsettled(each), each.run.flavor, self._holds(each.run.workload), spent)
+        kind, holds = self._unsettled(each), self._holds(each.run.workload)
+        option = self._choose(self._room_maker(), kind, each.run.flavor, holds, spent)
         if option is None:
             raise _NoPlaceError(each.run.workload.name)
         return self._take_out(option.runs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from heapq import heappop, heappush, nsmallest
 from typing import NamedTuple
 
 import numpy as np
@@ -80,22 +80,38 @@ def one_domain(cluster: Cluster, kind: GangKind) -> tuple[int, int]:
 
 
 class _Step(NamedTuple):
-    """Taking ``runs`` away makes room for ``gain`` pods more; ordered by the price of one, then by what is moved."""
+    """Taking ``runs`` away makes room for ``gain`` pods more; ordered by the price of one, then by what is moved.
+
+    It was priced at ``tick``; ``name`` is that of a gang on several nodes, empty for work on one node.
+    """
 
     per_pod: float
     gangs: int
     node: int
     name: str
     gain: int
+    tick: int
     runs: list[RunningGang]
+
+
+class _Work(NamedTuple):
+    """What a gang has on a node: its pods there and the GPU that they take."""
+
+    per_milli: float
+    name: str
+    price: float
+    milli: int
+    run: RunningGang
+    rows: Ints
 
 
 class RoomMaker:
     """Finds work to take away; everything that it tries is undone.
 
     Args:
-        cluster, running: what there is, as it is at each call.
-        price: what taking away a gang loses, in GPU-seconds; None if it must stay, or is away already.
+        cluster, running: what there is; the same at each call.
+        price: what taking away a gang loses, in GPU-seconds; None if it must stay. Only from a price to None does it
+            change from call to call.
     """
 
     def __init__(self, cluster: Cluster, running: RunningSet, price: Price) -> None:
@@ -107,15 +123,25 @@ class RoomMaker:
         self._rooms = np.zeros(len(nodes.gpus), np.int64)
         self._gone: dict[str, RunningGang] = {}
         self._trials: list[Ints] = []
-        self._parts: dict[tuple[str, int], Ints] = {}
+        self._spent = 0.0
+        self._limit = 0.0
+        self._parts: dict[tuple[str, int], tuple[Ints, int, int]] = {}
         self._smaller_only = False
+        self._tick = 0
+        self._changed: dict[int, int] = {}
+        """The tick of the last change of a node."""
+        self._away: dict[int, int] = {}
+        """How many changes of a node are to be undone; 0: it is as it was at first."""
+        self._first: dict[tuple[int, int, bool], _Step | None] = {}
+        """What was priced on nodes as they were at first."""
 
-    def cheapest(self, kind: GangKind, flavor: str, *, smaller_only: bool) -> Option | None:
+    def cheapest(self, kind: GangKind, flavor: str, limit_gpu_s: float, *, smaller_only: bool) -> Option | None:
         """The cheapest work found whose removal makes room for a gang: for all of it in one domain if it must be so.
 
-        ``smaller_only`` leaves pods alone that take as much GPU as those that need the room.
+        None if that loses more than ``limit_gpu_s``. ``smaller_only`` leaves pods alone that take as much GPU as those
+        that need the room.
         """
-        self._smaller_only = smaller_only
+        self._smaller_only, self._limit = smaller_only, limit_gpu_s
         pods = self.cluster.pods_of(kind, flavor)
         depth, size = one_domain(self.cluster, kind)
         with self._trying():
@@ -123,23 +149,44 @@ class RoomMaker:
                 found = all(self._clear_domains(each, depth) for each in units_of(pods, size))
             else:
                 found = self._clear(self._all, tuple((shape, count) for shape, count in pods.T.tolist()))
-            return self._option(()) if found else None
+            return Option(self._spent, list(self._gone.values())) if found else None
 
-    def _option(self, before: Sequence[str]) -> Option:
-        runs = [run for name, run in self._gone.items() if name not in before]
-        return Option(sum(self.price(run) or 0.0 for run in runs), runs)
+    # -- trying -------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _trying(self) -> Generator[list[str]]:
-        """Undo, on leaving, what is taken away and placed inside; gives the names of what was away before."""
-        gone, trials = list(self._gone), len(self._trials)
+    def _trying(self) -> Generator[None]:
+        """Undo, on leaving, what is taken away and placed inside."""
+        gone, trials, spent = len(self._gone), len(self._trials), self._spent
         try:
-            yield gone
+            yield
         finally:
             while len(self._trials) > trials:
-                self.cluster.give_back(self._trials.pop())
-            for name in list(self._gone)[len(gone) :]:
-                self.cluster.take(self._gone.pop(name).rows)
+                rows = self._trials.pop()
+                self.cluster.give_back(rows)
+                self._note(rows[0].tolist(), -1)
+            for name in list(self._gone)[gone:]:
+                run = self._gone.pop(name)
+                self.cluster.take(run.rows)
+                self._note(run.nodes, -1)
+            self._spent = spent
+
+    def _take_away(self, run: RunningGang) -> None:
+        self._spent += self.price(run) or 0.0
+        self._gone[run.workload.name] = run
+        self.cluster.give_back(run.rows)
+        self._note(run.nodes, 1)
+
+    def _place(self, nodes: Ints, shape: int, count: int) -> None:
+        spans, out = np.array([[0], [len(nodes)], [count]]), np.zeros((2, count), np.int64)
+        if _fill(shape, spans, nodes, self.cluster.placer.scene(), out) == count:
+            self._trials.append(np.stack([out[0], np.full(count, shape), out[1]]))
+            self._note(out[0].tolist(), 1)
+
+    def _note(self, nodes: Iterable[int], sign: int) -> None:
+        self._tick += 1
+        for node in nodes:
+            self._changed[node] = self._tick
+            self._away[node] = self._away.get(node, 0) + sign
 
     # -- domains ------------------------------------------------------------------------------------------------------
 
@@ -151,25 +198,31 @@ class RoomMaker:
         enough = index.real[depth] & (index.sums(nodes.gpus)[depth] * 1000 >= asked)
         domains = np.flatnonzero(enough)
         domains = domains[np.lexsort((domains, -free[domains]))][: 4 * units.times + DOMAINS_AHEAD]
-        heap: list[tuple[float, int]] = []
+        limit, start, heap = self._limit, self._spent, list[tuple[float, int]]()
 
-        def push(domain: int) -> None:
-            with self._trying() as before:
+        def push(domain: int, wanted: int) -> None:
+            # what is dearer than as many others as are wanted is of no interest
+            self._limit = min(limit, start + nsmallest(wanted, heap)[-1][0]) if len(heap) >= wanted else limit
+            with self._trying():
+                before = self._spent
                 if self._clear(members(domain), units.pods):
-                    heapq.heappush(heap, (self._option(before).price, domain))
+                    heappush(heap, (self._spent - before, domain))
+            self._limit = limit
 
         def members(domain: int) -> Ints:
             return index.order[index.starts[depth][domain] : index.starts[depth][domain + 1]]
 
         for domain in domains.tolist():
-            push(domain)
+            push(domain, units.times)
         for left in range(units.times - 1, -1, -1):
             if not heap:
                 return False
-            _, domain = heapq.heappop(heap)
-            self._clear(members(domain), units.pods)
+            _, domain = heappop(heap)
+            if not self._clear(members(domain), units.pods):
+                return False
+            start = self._spent
             if left:
-                push(domain)
+                push(domain, left)
         return True
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -188,11 +241,6 @@ class RoomMaker:
             self._place(nodes, shape, count)
         return True
 
-    def _place(self, nodes: Ints, shape: int, count: int) -> None:
-        spans, out = np.array([[0], [len(nodes)], [count]]), np.zeros((2, count), np.int64)
-        if _fill(shape, spans, nodes, self.cluster.placer.scene(), out) == count:
-            self._trials.append(np.stack([out[0], np.full(count, shape), out[1]]))
-
     def _room(self, shape: int, nodes: Ints, start: int, end: int) -> int:
         state = self.cluster.state
         return _node_rooms(shape, MOST_PER_NODE, nodes, start, end, state.nodes, state.shapes, self._rooms)
@@ -201,7 +249,7 @@ class RoomMaker:
         """Take work away until ``count`` pods of a shape fit on the nodes: always what is cheapest for a pod.
 
         Taking a gang away makes room on all its nodes, so what was priced before may have become cheaper or needless:
-        each step is priced anew when it is its turn.
+        a step whose nodes have changed is priced anew when it is its turn.
         """
         room = self._room(shape, nodes, 0, len(nodes))
         if room >= count:
@@ -209,40 +257,33 @@ class RoomMaker:
         heap: list[_Step] = []
         seen: set[str] = set()
 
-        def push(node: int) -> None:
-            step = self._on_node(node, shape)
+        def push(step: _Step | None) -> None:
             if step is not None:
-                heapq.heappush(heap, step)
+                heappush(heap, step)
 
-        def push_gang(run: RunningGang) -> None:
-            step = self._of_gang(run, shape, within)
-            if step is not None:
-                heapq.heappush(heap, step)
-
-        order = self._in_use(nodes, shape)
+        order: list[int] = self._in_use(nodes, shape).tolist()
         few = 4 * count + NODES_AHEAD
         for some in (order[:few], order[few:]):
-            within = set(order.tolist() if some is not order[:few] else some.tolist())
-            for node in some.tolist():
-                push(node)
+            within = set(order[:few] if some == order[:few] else order)
+            for node in some:
+                push(self._on_node(node, shape))
                 for run in self.running.on_node(node):
                     if len(run.nodes) > 1 and run.workload.name not in seen:
                         seen.add(run.workload.name)
-                        push_gang(run)
+                        push(self._of_gang(run, shape, within))
             while heap and room < count:
-                step = heapq.heappop(heap)
-                again = self._of_gang(step.runs[0], shape, within) if step.name else self._on_node(step.node, shape)
-                if again is None:
+                step = heappop(heap)
+                touched = step.runs[0].nodes & within if step.name else (step.node,)
+                if any(self._changed.get(node, 0) > step.tick for node in touched):
+                    push(self._of_gang(step.runs[0], shape, within) if step.name else self._on_node(step.node, shape))
                     continue
-                if heap and again > heap[0]:
-                    heapq.heappush(heap, again)
-                    continue
-                for run in again.runs:
-                    self._gone[run.workload.name] = run
-                    self.cluster.give_back(run.rows)
+                for run in step.runs:
+                    self._take_away(run)
+                if self._spent > self._limit:
+                    return False
                 room = self._room(shape, nodes, 0, len(nodes))
-                for node in sorted({node for run in again.runs for node in run.nodes} & within):
-                    push(node)
+                for node in sorted({node for run in step.runs for node in run.nodes} & within):
+                    push(self._on_node(node, shape))
             if room >= count:
                 return True
         return False
@@ -258,15 +299,14 @@ class RoomMaker:
         used = arrays.gpus[nodes] * 1000 - arrays.gpu_free[nodes].sum(axis=1)
         return nodes[np.lexsort((nodes, used))]
 
-    def _priced(self, run: RunningGang) -> float | None:
-        return None if run.workload.name in self._gone else self.price(run)
-
-    def _part(self, run: RunningGang, node: int) -> Ints:
-        """The pods of a gang on a node."""
+    def _part(self, run: RunningGang, node: int) -> tuple[Ints, int, int]:
+        """The pods of a gang on a node, the GPU (milli) that they take, and that of the largest."""
         key = run.workload.name, node
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = run.rows[:, run.rows[0] == node]
+            rows = np.ascontiguousarray(run.rows[:, run.rows[0] == node]) if len(run.nodes) > 1 else run.rows
+            sizes = self._sizes(rows)
+            part = self._parts[key] = rows, sum(sizes), max(sizes)
         return part
 
     def _sizes(self, rows: Ints) -> list[int]:
@@ -276,46 +316,64 @@ class RoomMaker:
 
     def _on_node(self, node: int, shape: int) -> _Step | None:
         """The cheapest work found on a node whose removal makes room for at least one pod more."""
-        size = self.cluster.state.shape_list[shape].gpu_milli_total
-        works: list[tuple[float, str, RunningGang, Ints]] = []
+        if self._away.get(node, 0):
+            return self._priced_on_node(node, shape)
+        key = node, shape, self._smaller_only
+        if key in self._first:
+            step = self._first[key]
+            if step is None or all(self.price(run) is not None for run in step.runs):
+                return step if step is None else step._replace(tick=self._tick)
+        step = self._first[key] = self._priced_on_node(node, shape)
+        return step
+
+    def _works(self, node: int, size: int) -> list[_Work]:
+        """What may be taken away on a node, the cheapest for its GPU first."""
+        works: list[_Work] = []
         for run in self.running.on_node(node):
-            price = self._priced(run)
+            price = None if run.workload.name in self._gone else self.price(run)
             if price is None:
                 continue
-            part = self._part(run, node)
-            sizes = self._sizes(part)
-            if self._smaller_only and size and max(sizes) >= size:
-                continue
-            works.append((price / max(sum(sizes), 1), run.workload.name, run, part))
+            rows, milli, largest = self._part(run, node)
+            if not (self._smaller_only and size and largest >= size):
+                works.append(_Work(price / max(milli, 1), run.workload.name, price, milli, run, rows))
         works.sort(key=lambda each: each[:2])
+        return works
+
+    def _priced_on_node(self, node: int, shape: int) -> _Step | None:
+        size = self.cluster.state.shape_list[shape].gpu_milli_total
+        works = self._works(node, size)
         before = self._room(shape, self._all, node, node + 1)
-        away: list[tuple[float, str, RunningGang, Ints]] = []
-        room = before
-        for each in works:
-            self.cluster.give_back(each[3])
-            away.append(each)
-            room = self._room(shape, self._all, node, node + 1)
-            if room > before:
-                break
-        if room > before:
-            for each in sorted(away[:-1], key=lambda each: (-(self.price(each[2]) or 0.0), each[1])):
-                self.cluster.take(each[3])
-                if self._room(shape, self._all, node, node + 1) > before:
-                    away.remove(each)
-                else:
-                    self.cluster.give_back(each[3])
-            room = self._room(shape, self._all, node, node + 1)
-        for each in away:
-            self.cluster.take(each[3])
-        if room <= before:
+        free = int(self.cluster.state.nodes.gpu_free[node].sum())
+        if not works or free + sum(work.milli for work in works) < (before + 1) * size:
             return None
-        runs = [each[2] for each in away]
-        price = sum(self.price(run) or 0.0 for run in runs)
-        return _Step(price / (room - before), len(runs), node, "", room - before, runs)
+        away: list[_Work] = []
+        room = before
+        for work in works:
+            self.cluster.give_back(work.rows)
+            away.append(work)
+            free += work.milli
+            if free >= (before + 1) * size and (room := self._room(shape, self._all, node, node + 1)) > before:
+                break
+        for work in sorted(away[:-1], key=lambda each: (-each.price, each.name)) if room > before else ():
+            if free - work.milli < (before + 1) * size:
+                continue
+            self.cluster.take(work.rows)
+            if self._room(shape, self._all, node, node + 1) > before:
+                away.remove(work)
+                free -= work.milli
+            else:
+                self.cluster.give_back(work.rows)
+        gain = self._room(shape, self._all, node, node + 1) - before
+        for work in away:
+            self.cluster.take(work.rows)
+        if gain <= 0:
+            return None
+        price = sum(work.price for work in away)
+        return _Step(price / gain, len(away), node, "", gain, self._tick, [work.run for work in away])
 
     def _of_gang(self, run: RunningGang, shape: int, within: set[int]) -> _Step | None:
         """A gang on several nodes whose removal alone makes room on them."""
-        price = self._priced(run)
+        price = None if run.workload.name in self._gone else self.price(run)
         if price is None:
             return None
         size = self.cluster.state.shape_list[shape].gpu_milli_total
@@ -326,4 +384,6 @@ class RoomMaker:
         self.cluster.give_back(run.rows)
         gain = self._room(shape, nodes, 0, len(nodes)) - before
         self.cluster.take(run.rows)
-        return _Step(price / gain, 1, int(nodes[0]), run.workload.name, gain, [run]) if gain else None
+        if not gain:
+            return None
+        return _Step(price / gain, 1, int(nodes[0]), run.workload.name, gain, self._tick, [run])

@@ -76,6 +76,7 @@ class FleetState:
         self._shape_ids: dict[PodShape, int] = {}
         self._constraint_ids: dict[_Constraint, int] = {}
         self._shape_table = np.zeros((5, 16), np.int64)
+        self._shapes: ShapeArrays | None = None
         self._static = np.zeros((4, len(self.node_list)), np.int64)
         self._log: list[tuple[Allocation, int]] = []
         self._trials = 0
@@ -83,8 +84,11 @@ class FleetState:
     @property
     def shapes(self) -> ShapeArrays:
         """What the shapes ask for, with room to spare after the last one."""
-        cpu, memory, gpus, milli, constraint = self._shape_table
-        return ShapeArrays(cpu, memory, gpus, milli, constraint, self._static)
+        known = self._shapes
+        if known is None or known.static_refusals is not self._static or known.cpu.base is not self._shape_table:
+            cpu, memory, gpus, milli, constraint = self._shape_table
+            known = self._shapes = ShapeArrays(cpu, memory, gpus, milli, constraint, self._static)
+        return known
 
     @property
     def shape_capacity(self) -> int:
