@@ -104,8 +104,8 @@ def forty_one(nodes: int) -> None:
 
 
 def large(nodes: int) -> None:
-    print(f"\n64 pods x 8 GPUs on {nodes} nodes, a mix that holds half: one search")
-    scheduler = Scheduler(mixed(nodes, random.Random(1), 0.5), Config())
+    print(f"\n64 pods x 8 GPUs on {nodes} nodes, a mix that holds three quarters: one search")
+    scheduler = Scheduler(mixed(nodes, random.Random(1), 0.75), Config())
     scheduler.submit(workload("gang", 64, 8))
     scheduler.submit(workload("racks", 64, 8, TopologyRequest(required="rack", segment=8)))
     for name in ("gang", "racks"):

@@ -224,3 +224,19 @@ def test_a_domain_is_emptied_for_a_gang_that_must_stand_in_one(segment: int) -> 
     scheduler.submit(Workload("gang", (PodSet(SHAPES[3], 2),), NOW_S, 3600.0, 3600.0, topology=request))
     assert told(scheduler.cycle(NOW_S)) == [">s0", ">s1", "+gang"]
     check_state(scheduler)
+
+
+def test_a_search_in_vain_is_not_repeated_at_once_also_not_from_a_snapshot() -> None:
+    scheduler = Scheduler(one_job_a_node(2), Config(move_limit=0.001))
+    scheduler.submit(Workload("gang", (PodSet(SHAPES[3]),), NOW_S, 3600.0, 3600.0))
+    assert told(scheduler.cycle(NOW_S)) == []
+    snapshot = scheduler.snapshot(NOW_S)
+    assert [each.workload for each in snapshot.searches] == ["gang"]
+    for after_s, expected in ((59.0, []), (60.0, [">s0", "+gang"])):
+        for one in (scheduler, Scheduler(snapshot, scheduler.config)):
+            later = one.snapshot(NOW_S + after_s)
+            one.config = Config()
+            assert told(one.cycle(NOW_S + after_s)) == expected
+            if expected:
+                assert not one.snapshot(NOW_S + after_s).searches
+            assert bool(later.searches) == (after_s < 60.0)

@@ -40,6 +40,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         defragment: move running work that saves its work to other places when a gang then starts at once (where it
             would have a reserved start, or others would be stopped for it at a higher price).
         move_limit: moves for a gang may cost at most this part of the GPU time that it would still wait.
+        search_moves_every_s: where no such moves were found for a gang, they are not looked for again before.
         move_every_s: work that was moved or stopped before is not moved before it has run so long.
         grow_every_s: an elastic gang is given more pods at most so often; each change costs it a restart.
     """
@@ -66,5 +67,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     quarantine_window_s: NotNegative = 3600.0
     defragment: bool = True
     move_limit: NotNegative = 0.5
+    search_moves_every_s: NotNegative = 60.0
     move_every_s: NotNegative = 3600.0
     grow_every_s: NotNegative = 600.0

@@ -60,12 +60,17 @@ def plan_moves(scheduler: Scheduler, gang: Gang, now_s: float, budget_gpu_s: flo
     for flavor in scheduler.flavors_of(gang.kind):
         if scheduler.queues and scheduler.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is not None:
             continue
-        planner = _Planner(scheduler, gang, flavor, now_s, budget_gpu_s)
-        if planner.enough_free():
-            found = planner.plan()
-            if found is not None:
-                return found
+        found = _Planner(scheduler, gang, flavor, now_s, budget_gpu_s).plan() if enough_free(scheduler, gang) else None
+        if found is not None:
+            return found
     return None
+
+
+def enough_free(scheduler: Scheduler, gang: Gang) -> bool:
+    """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
+    if not scheduler.config.defragment or not scheduler.running.saving:
+        return False
+    return int(scheduler.cluster.state.nodes.gpu_free.sum()) >= gang.kind.least.milli
 
 
 def movable(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
@@ -149,10 +154,6 @@ class _Planner:
 
     def _room_maker(self) -> RoomMaker:
         return RoomMaker(self.cluster, self.scheduler.running, self.price)
-
-    def enough_free(self) -> bool:
-        """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
-        return int(self.cluster.state.nodes.gpu_free.sum()) >= self.gang.kind.least.milli
 
     def plan(self) -> Moves | None:
         for _ in range(MOST_TRIES):

@@ -22,7 +22,7 @@ MOST_PER_NODE = 1 << 20
 """Room that is counted on one node for pods that ask for nothing."""
 NODES_AHEAD = 64
 """Of many nodes those with least in use are priced: four times as many as there are pods, and so many more."""
-DOMAINS_AHEAD = 64
+DOMAINS_AHEAD = 32
 """Of many domains those with most free are priced: four times as many as are needed, and so many more."""
 
 Price = Callable[[RunningGang], float | None]

@@ -87,6 +87,8 @@ class RunningSet:
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
         self._by_node: dict[int, dict[str, RunningGang]] = {}
         self._entered: dict[str, frozenset[int]] = {}
+        self.saving = 0
+        """How many save their work."""
         self._priorities: dict[int, int] = {}
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
@@ -117,6 +119,7 @@ class RunningSet:
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
         self._entered[run.workload.name] = run.nodes
+        self.saving += run.workload.checkpointing is not None
         for node in run.nodes:
             self._by_node.setdefault(node, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
@@ -137,6 +140,7 @@ class RunningSet:
         if not self._priorities[run.workload.priority]:
             del self._priorities[run.workload.priority]
         del self._by_queue[run.workload.queue][name]
+        self.saving -= run.workload.checkpointing is not None
         for node in self._entered.pop(name):  # it may have lost some since
             del self._by_node[node][name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli

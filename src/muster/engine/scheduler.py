@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config
-from muster.engine.defrag import plan_moves, relocate
+from muster.engine.defrag import enough_free, plan_moves, relocate
 from muster.engine.elastic import grow, next_growth_s, shrink
 from muster.engine.failures import FailureLog, lose_pods, next_repair_s, repair
 from muster.engine.future import Future
@@ -39,7 +39,7 @@ from muster.model.fleet import WHOLE_GPU_MILLI, Node, Topology
 from muster.model.parallelism import check_parallelism
 from muster.model.plan import Decision, Evict, Place, Plan, Quarantine, Reserve
 from muster.model.reasons import NO_ROOM, Reason, Tier
-from muster.model.snapshot import AdvanceReservation, NodeFailure, Running, Snapshot
+from muster.model.snapshot import AdvanceReservation, MoveSearch, NodeFailure, Running, Snapshot
 from muster.model.workload import Workload
 from muster.policy.ordering.protocol import Rank
 
@@ -70,6 +70,7 @@ class Scheduler:
         self.finished = set(snapshot.finished)
         self.reservations = snapshot.reservations
         self.slots: dict[str, Slot] = {}
+        self._searched = {each.workload: each.time_s for each in snapshot.searches}
         self.failures = FailureLog(config.quarantine_window_s, snapshot.failures)
         self.broken: dict[str, float] = {}
         self._taken_s = snapshot.taken_s
@@ -102,6 +103,7 @@ class Scheduler:
         """Work that waits is withdrawn."""
         self.pending.remove(self.pending.gangs[name])
         self.slots.pop(name, None)
+        self._searched.pop(name, None)
 
     def finish(self, name: str, now_s: float, *, well: bool = True) -> RunningGang:
         """Work that runs has ended; if ``well``, what depends on it may start."""
@@ -230,6 +232,11 @@ class Scheduler:
             tuple(sorted(self.finished)),
             self.failures.known(now_s),
             now_s,
+            searches=tuple(
+                MoveSearch(name, time_s)
+                for name, time_s in self._searched.items()
+                if name in self.pending.gangs and now_s - time_s < self.config.search_moves_every_s
+            ),
         )
 
     def next_s(self, now_s: float) -> float:
@@ -254,8 +261,10 @@ class Scheduler:
             slot = self._reserve(gang, now_s)
             if slot is not None and reason in NO_ROOM:
                 waits_gpu_s = (slot.start_s - now_s) * gang.kind.least.milli / WHOLE_GPU_MILLI
-                if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
-                    continue
+                if self._may_search(gang, now_s):
+                    if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
+                        continue
+                    self._searched[gang.workload.name] = now_s
             if slot is not None:
                 if not slot.repeats(self.slots.get(slot.name)):
                     decisions.append(Reserve(gang.workload.name, slot.start_s, slot.node_names(self.cluster)))
@@ -494,6 +503,7 @@ class Scheduler:
         borrowed_before = self.quota.borrowed(workload.queue, flavor) if self.queues else 0
         self.pending.remove(gang)
         self.slots.pop(workload.name, None)
+        self._searched.pop(workload.name, None)
         run = RunningGang(workload, kind, flavor, rows, now_s)
         self._enter(run)
         for slot in self.slots.values():
@@ -675,6 +685,11 @@ class Scheduler:
             if part.whole:
                 self.submit(part.run.again())
         return True
+
+    def _may_search(self, gang: Gang, now_s: float) -> bool:
+        """Whether it is worth to look for moves: enough is free in all, and that was not done in vain just now."""
+        searched_s = self._searched.get(gang.workload.name, -math.inf)
+        return now_s - searched_s >= self.config.search_moves_every_s and enough_free(self, gang)
 
     def _move(self, gang: Gang, budget_gpu_s: float, now_s: float, decisions: list[Decision]) -> bool:
         """Move others out of the way of a gang, at a price of at most the budget; True if it started by that."""

@@ -68,6 +68,13 @@ class NodeFailure(Struct, frozen=True):
     time_s: float
 
 
+class MoveSearch(Struct, frozen=True):
+    """At ``time_s`` moves that would let a workload start were looked for and not found."""
+
+    workload: str
+    time_s: float
+
+
 class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
@@ -75,6 +82,7 @@ class Snapshot(Struct, frozen=True):
         reservations: advance reservations.
         usage: decayed use of the past, for fair share.
         finished: workloads that have ended well and that pending ones depend on.
+        searches: for which pending workloads moves were looked for in vain of late.
         failures: of late, on which nodes work failed; several on one node put it into quarantine.
         taken_s: the instant, in seconds since the source's epoch.
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
@@ -90,6 +98,7 @@ class Snapshot(Struct, frozen=True):
     failures: tuple[NodeFailure, ...] = ()
     taken_s: float = 0.0
     source: str = ""
+    searches: tuple[MoveSearch, ...] = ()
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
