@@ -104,9 +104,10 @@ def forty_one(nodes: int) -> None:
 
 
 def large(nodes: int) -> None:
-    print(f"\n64 pods x 8 GPUs on {nodes} nodes, a mix that holds three quarters: one search")
+    print(f"\n{nodes} nodes, a mix that holds three quarters: one search for a gang of 512 pods x 8 GPUs, and one for")
+    print("64 pods in segments of 8, each in one rack of 16 nodes")
     scheduler = Scheduler(mixed(nodes, random.Random(1), 0.75), Config())
-    scheduler.submit(workload("gang", 64, 8))
+    scheduler.submit(workload("gang", 512, 8))
     scheduler.submit(workload("racks", 64, 8, TopologyRequest(required="rack", segment=8)))
     for name in ("gang", "racks"):
         for words, budget in (("at any price", float("inf")), ("for nothing", 0.0)):
