@@ -32,6 +32,7 @@ from muster.engine.preempt import may_be_stopped
 from muster.engine.room import Option, RoomMaker
 from muster.engine.running import RunningGang
 from muster.kernels import Ints
+from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.plan import Migrate
 from muster.model.reasons import Reason
 from muster.model.workload import Workload
@@ -139,6 +140,7 @@ class _Planner:
         self.excluded: set[str] = set()
         self.out: dict[str, _Settling] = {}
         self.prices: dict[str, float] = {}
+        self.rows: Ints = np.zeros((3, 0), np.int64)
         self.room = self._room_maker()
 
     def price(self, run: RunningGang) -> float | None:
@@ -177,6 +179,7 @@ class _Planner:
             rows = self._place(kind, self.flavor, holds)
             if rows is None:
                 raise _NoPlaceError(max(option.runs, key=lambda run: self.prices[run.workload.name]).workload.name)
+            self.rows = rows
             self._settle_all()
             self._go_home()
             moved = [each for each in self.out.values() if each.new is not None]
@@ -267,6 +270,7 @@ class _Planner:
     def _stay(self, each: _Settling) -> None:
         """Let pods stay where they were and nothing else is now; if it matters where they stand, all or none."""
         nodes, shapes = self.cluster.state.nodes, self.cluster.state.shapes
+        newly_shared = self._newly_shared()
         with self._beside(self._holds(each.run.workload)):
             pods: list[list[int]] = each.run.rows.T.tolist()
             for number, (node, shape, devices) in enumerate(pods):
@@ -275,7 +279,7 @@ class _Planner:
                     shapes.cpu[shape] <= nodes.cpu_free[node]
                     and shapes.memory[shape] <= nodes.memory_free[node]
                     and all(
-                        free[device] >= shapes.gpu_milli[shape]
+                        free[device] >= shapes.gpu_milli[shape] and (node, device) not in newly_shared
                         for device in range(devices.bit_length())
                         if devices >> device & 1
                     )
@@ -285,6 +289,17 @@ class _Planner:
         if not each.run.kind.anywhere and not each.stays.all():
             self.cluster.give_back(each.run.rows[:, each.stays])
             each.stays[:] = False
+
+    def _newly_shared(self) -> set[tuple[int, int]]:
+        """Devices of which somebody has got a part in this plan: who may share them is for the placement to say."""
+        found: set[tuple[int, int]] = set()
+        shapes = self.cluster.state.shape_list
+        for rows in (self.rows, *(each.new for each in self.out.values() if each.new is not None)):
+            pods: list[list[int]] = rows.T.tolist()
+            for node, shape, devices in pods:
+                if 0 < shapes[shape].gpu_milli_total < shapes[shape].gpus * WHOLE_GPU_MILLI:
+                    found |= {(node, device) for device in range(devices.bit_length()) if devices >> device & 1}
+        return found
 
     def _unsettled(self, each: _Settling) -> GangKind:
         """What of it needs a place: the pods that do not stay; all, if it asks for anything of their places."""
