@@ -272,6 +272,7 @@ def test_the_reference_names_every_field() -> None:
         "TopologyItem",
         "CheckpointingItem",
         "RoleItem",
+        "BusyItem",
         "BundleItem",
         "RayItem",
         "RayPodItem",

@@ -8,6 +8,8 @@ import pytest
 
 from muster.errors import InputError
 from muster.model.workload import TopologyRequest, Workload
+from muster.sim.idle import held_idle_hours
+from muster.sim.metrics import measure
 from muster.sim.run_file import prepare_run
 
 
@@ -155,3 +157,26 @@ def test_bundles_of_several_shapes_wait_though_each_shape_alone_would_fit(tmp_pa
     """On one node: 8 free GPUs here, CPU there. Nothing can be moved to help, and nothing may fail by that."""
     text = example().replace("count: 2}", "count: 4}").replace("GPU: 1, count: 4}", "GPU: 2, count: 4}")
     assert waits(tmp_path, text)[1] == 6600
+
+
+BUSY = "busy: [{from_s: 0, gpus: 24}, {from_s: 3600, gpus: 4}]"
+
+
+def test_gpus_that_are_held_and_not_used(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(example().replace("duration_s: 7200", f"duration_s: 7200\n  {BUSY}", 1))
+    run = prepare_run(str(tmp_path / "run.yaml")).run
+    run.run()
+    # 24 GPUs are held but from 600 to 2400 s, where it is 16; from 3600 to 7800 s it uses 4 of its 24
+    assert run.stories[0].finished_s == 7800
+    assert held_idle_hours(run) == {0: pytest.approx(20 * 4200 / 3600)}
+    metrics = measure(run)
+    assert metrics.held_idle_hours == pytest.approx(20 * 4200 / 3600)
+    assert metrics.held_idle_hours <= metrics.allocated_hours
+    run = prepare_run(str(tmp_path / "run.yaml")).run
+    run.run(4200.0)
+    assert held_idle_hours(run) == {0: pytest.approx(20 * 600 / 3600)}
+
+
+def test_steps_of_use_go_on_in_time(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'workload\[0\].busy\[1\].from_s': is 5; later than the step before"):
+        jobs(tmp_path, "- name: a", "  busy: [{from_s: 5, gpus: 1}, {from_s: 5, gpus: 0}]")

@@ -179,7 +179,9 @@ def _refuse_options(context: click.Context, beside: tuple[str, ...]) -> None:
         name = parameter.name or ""
         if name not in beside and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = parameter.opts[0]
-            raise InputError("cannot be given beside a run file", field=option, hint="write it in the file instead")
+            one_run = name in ("jobs", "where", "resume", "seeds")
+            hint = "a run file is one run" if one_run else "write it in the file instead"
+            raise InputError("cannot be given beside a run file", field=option, hint=hint)
 
 
 def parse_arrivals(text: str) -> tuple[str, float]:

@@ -25,7 +25,8 @@ STEPS = 200
 JOB_KEYS = (
     "name", "queue", "user", "pods", "gpus", "priority", "state", "submitted_s", "started_s", "finished_s", "wait_s",
     "promised_s", "reserved_s", "starts", "evictions", "moves", "resizes", "failures", "node_losses",
-    "backfilled", "done_s", "lost_s", "restart_s", "stall_s", "slow_s", "slowdown", "placement", "reason",
+    "backfilled", "done_s", "lost_s", "restart_s", "stall_s", "slow_s", "slowdown", "placement", "held_idle_hours",
+    "reason",
 )  # fmt: skip
 """The keys of a job's record, in order."""
 
@@ -70,7 +71,9 @@ def _run(prepared: PreparedRun) -> None:
 
 def job_records(run: ClusterRun) -> list[dict[str, Any]]:
     """A record a job, in the order of the run file; seconds, and None where it did not come to that."""
-    reasons = run.reasons()
+    from muster.sim.idle import held_idle_hours
+
+    reasons, idle = run.reasons(), held_idle_hours(run)
     records: list[dict[str, Any]] = []
     for job, (workload, story) in enumerate(zip(run.workloads, run.stories, strict=True)):
         state = run.state_of(job)
@@ -105,6 +108,7 @@ def job_records(run: ClusterRun) -> list[dict[str, Any]]:
                 "slow_s": story.slow_s,
                 "slowdown": None if math.isnan(story.slowdown) else story.slowdown,
                 "placement": story.placement or None,
+                "held_idle_hours": idle.get(job),
                 "reason": reason.name.lower() if state == "waiting" and reason is not None else None,
             }
         )
@@ -193,6 +197,9 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         rows.append(["  slow", _number(metrics.slow_hours), f"{share(metrics.slow_hours)}, by where jobs stand"])
     if prepared.config.gangs == "one-by-one":
         rows.append(["  idle", _number(metrics.idle_hours), "held by gangs that had not all their pods"])
+    if metrics.held_idle_hours:
+        note = f"{share(metrics.held_idle_hours)}, held by jobs that did not use them"
+        rows.append(["  idle in jobs", _number(metrics.held_idle_hours), note])
     jobs = "job" if metrics.evicted_jobs == 1 else "jobs"
     rows += [
         ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} {jobs}"],

@@ -56,6 +56,7 @@ class RunOptions(Struct, frozen=True):
         services: whose replicas come and go as they are wanted, up to ``services_until_s``.
         ready_timeout_s: one-by-one gangs only: a gang that has not all its pods after so long is stopped, and tried
             again after its back-off.
+        busy: for jobs that do not use all that they hold: by name, steps of (seconds after the first start, GPUs used).
     """
 
     at_limit: Literal["kill", "run-on"] = "kill"
@@ -70,6 +71,7 @@ class RunOptions(Struct, frozen=True):
     services: tuple[Service, ...] = ()
     services_until_s: float = 0.0
     ready_timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    busy: dict[str, tuple[tuple[float, float], ...]] = {}
 
 
 class Holding(Struct):

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun
+from muster.sim.idle import held_idle_hours
 from muster.sim.lives import Spent
 from muster.sim.replay import SLOWDOWN_LEAST_S
 from muster.sim.services import ServiceFigures
@@ -151,6 +152,7 @@ class RunMetrics(Struct, frozen=True):
         by_size, by_queue: waits by class of SIZES and by queue; ``waits`` is of all.
         series: (time_s, GPUs held, jobs waiting), at most MOST_POINTS points, each until the next.
         bins_s: where the bins of the queues' shares begin.
+        held_idle_hours: of the allocated, those that running jobs held and did not use, where their use is known.
         gantt: where jobs were; only if the run kept places and it was asked for.
     """
 
@@ -185,6 +187,7 @@ class RunMetrics(Struct, frozen=True):
     series: tuple[tuple[float, float, int], ...]
     bins_s: tuple[float, ...]
     queues: tuple[QueueShare, ...]
+    held_idle_hours: float = 0.0
     gantt: tuple[GanttRow, ...] = ()
 
 
@@ -240,6 +243,7 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         series=_series(run, submitted, states, end_s),
         bins_s=bins_s,
         queues=queues,
+        held_idle_hours=math.fsum(held_idle_hours(run).values()),
         gantt=tuple(_gantt(run, end_s)) if gantt else (),
     )
 

@@ -27,7 +27,7 @@ from muster.policy.registry import find_policy
 from muster.sim.cluster_run import ClusterRun, RunOptions
 from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
-from muster.sim.run_pods import BundleItem, RayItem, RoleItem, Strategy, TopologyItem, pods_of
+from muster.sim.run_pods import BundleItem, BusyItem, RayItem, RoleItem, Strategy, TopologyItem, busy_of, pods_of
 from muster.sim.service_items import ServiceItem, service_notes, services_of
 from muster.traces import read_fleet, read_workload
 from muster.traces.document import Document, read_document
@@ -126,6 +126,7 @@ class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     bundles: list[BundleItem] | None = None
     strategy: Strategy | None = None
     ray: RayItem | None = None
+    busy: list[BusyItem] = field(default_factory=list[BusyItem])
     submitted_s: Seconds = 0.0
     duration_s: Seconds | None = None
     time_limit_s: Seconds | None = None
@@ -206,6 +207,10 @@ def prepare_run(path: str) -> PreparedRun:
         seed=asked.seed, services=services, services_until_s=asked.until_s or 0.0,
         ready_timeout_s=asked.ready_timeout_s, **_communication(document, asked, fleet),
     )  # fmt: skip
+    if isinstance(asked.workload, list):
+        steps = [busy_of(document, f"workload[{number}]", item) for number, item in enumerate(asked.workload)]
+        busy = {job.name: steps[origin] for job, origin in zip(workloads, origins, strict=True) if steps[origin]}
+        options = replace(options, busy=busy)
     if asked.failures.endless and asked.until_s is None:
         raise document.error("failures", "go on for ever, and so would the run", "say with until_s when it ends")
     try:

@@ -49,6 +49,13 @@ class TopologyItem(Struct, frozen=True, forbid_unknown_fields=True):
     at_most: Annotated[int, Meta(ge=0, le=10**6)] = 0
 
 
+class BusyItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """From ``from_s`` after its first start on a job uses ``gpus`` of the GPUs that it holds."""
+
+    from_s: Annotated[float, Meta(ge=0, le=1e12)]
+    gpus: Annotated[float, Meta(ge=0, le=1e9)]
+
+
 class RoleItem(Struct, frozen=True, forbid_unknown_fields=True):
     """Pods of one role of a gang. What is left out is 0."""
 
@@ -129,6 +136,15 @@ def pods_of(document: Document, where: str, item: JobItem) -> tuple[tuple[PodSet
         raise document.error(f"{where}.min_pods", f"is {item.min_pods} of {item.pods} pods", "at most pods")
     shape = pod_shape(document, where, item.gpus, item.cpu, item.memory, item.gpu_models)
     return (PodSet(shape, item.pods, item.min_pods),), topology
+
+
+def busy_of(document: Document, where: str, item: JobItem) -> tuple[tuple[float, float], ...]:
+    """The steps of a job's use; raises `InputError` where time does not go on."""
+    steps = [(each.from_s, each.gpus) for each in item.busy]
+    for at in range(1, len(steps)):
+        if steps[at][0] <= steps[at - 1][0]:
+            raise document.error(f"{where}.busy[{at}].from_s", f"is {steps[at][0]:g}", "later than the step before")
+    return tuple(steps)
 
 
 def _roles(document: Document, where: str, roles: list[RoleItem]) -> tuple[PodSet, ...]:
