@@ -16,12 +16,13 @@
     expect nothing                        the last round: nothing may change any more
 
 Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``), ``finish``, ``end`` (stopped for good), ``fail``
-(``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``lose NODE`` (with all that runs on it),
-``cordon NODE``, ``back NODE``, ``nothing``, and ``restart`` (a new scheduler from the snapshot of the old one).
-``s1..3`` stands for s1, s2 and s3. What is expected is the difference: ``+a`` started (an elastic gang with 4 pods:
-``+a=4``), ``+a*`` started past a gang with a reserved start, ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``>a`` has
-other places, ``!n03`` is in quarantine, ``a@60`` has a reserved start, ``a:QUOTA`` waits and did not for this reason
-before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold their places and the gang has not begun.
+(``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``idle NAME`` (it uses no GPU from now on),
+``lose NODE`` (with all that runs on it), ``cordon NODE``, ``back NODE``, ``nothing``, and ``restart`` (a new scheduler
+from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the difference: ``+a``
+started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start, ``-a`` stopped,
+``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a reserved start,
+``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold
+their places and the gang has not begun.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
 _Values = dict[str, Callable[[str], Any]]
 _QUEUE: _Values = {
     "quotas": read_quotas, "nominal": gpus, "borrow": gpus, "lend": gpus, "weight": float, "min_runtime": seconds,
-    "user_limit": gpus, "reclaim": seconds, "ramp": gpus,
+    "user_limit": gpus, "reclaim": seconds, "ramp": gpus, "max_priority": int,
 }  # fmt: skip
 _RACK = {
     "required": TopologyRequest(required="rack"),
@@ -181,7 +182,8 @@ def read_queue(text: str, fleet: Fleet) -> Queue:
         raise ValueError("limits need nominal=")
     return Queue(
         words[0], words[2] if len(words) == 3 else "", given.get("weight", 1.0), quotas,
-        given.get("min_runtime", 0.0), given.get("user_limit"), given.get("reclaim", 0.0), given.get("ramp", 0.0),
+        given.get("min_runtime", 0.0), given.get("user_limit"), given.get("max_priority"), given.get("reclaim", 0.0),
+        given.get("ramp", 0.0),
     )  # fmt: skip
 
 
@@ -270,7 +272,7 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
 
 _COUNTS = {
     "submit": 3, "finish": 2, "end": 2, "fail": 2, "cancel": 2, "checkpoint": 2, "lose": 2, "cordon": 2, "back": 2,
-    "restart": 1, "nothing": 1,
+    "idle": 2, "restart": 1, "nothing": 1,
 }  # fmt: skip
 
 
@@ -399,6 +401,8 @@ class Whole:
                         node = self.scheduler.cluster.fleet.nodes[self.scheduler.cluster.position[name]]
                         node = msgspec.structs.replace(node, schedulable=words[0] == "back")
                         self.scheduler.set_node(node, now_s, lost=words[0] == "lose")
+                    case "idle":
+                        self.scheduler.note_idle(name, now_s)
                     case "cancel":
                         self.scheduler.cancel(name)
                     case _:

@@ -42,6 +42,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         move_limit: moves for a gang may cost at most this part of the GPU time that it would still wait.
         search_moves_every_s: where no such moves were found for a gang, they are not looked for again before.
         move_every_s: work that was moved or stopped before is not moved before it has run so long.
+        idle_after_s: running work that has used none of its GPUs for so long is the first to be stopped, also for work
+            of its own queue and priority, and however short it has run.
         grow_every_s: an elastic gang is given more pods at most so often; each change costs it a restart.
     """
 
@@ -69,4 +71,5 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     move_limit: NotNegative = 0.5
     search_moves_every_s: NotNegative = 60.0
     move_every_s: NotNegative = 3600.0
+    idle_after_s: NotNegative = 1800.0
     grow_every_s: NotNegative = 600.0

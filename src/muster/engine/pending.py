@@ -17,7 +17,7 @@ Claim = tuple[str, str]
 """A queue and a user of it."""
 
 Order = tuple[int, float, str]
-"""Within a claim: higher priority, then earlier submission, then name."""
+"""Within a claim: higher priority, then who could have run earlier (submitted and not held), then name."""
 
 
 class Gang:
@@ -29,7 +29,9 @@ class Gang:
         self.workload = workload
         self.kind = kind
         self.claim: Claim = (workload.queue, workload.user)
-        self.order: Order = (-workload.priority, workload.submitted_s, workload.name)
+        # what is held does not grow older
+        since_s = max(workload.submitted_s, 0.0 if workload.failures else workload.not_before_s)
+        self.order: Order = (-workload.priority, since_s, workload.name)
         self.reason: Reason | None = None
 
     def __lt__(self, other: Gang) -> bool:

@@ -3,10 +3,11 @@
 1. *Reclaim*: a queue asks for no more than its nominal quota, and others have borrowed it.
 2. *Priority*: work of lower priority in the same queue (with no queues: anywhere).
 
-Pods of elastic gangs above their least size yield first, also to a gang of the same priority in the same queue. Then
-candidates are released in memory, cheapest first, until the gang fits; then those that turn out not to be needed are
-put back, dearest first. Nobody is named unless the gang then really has its places. No loop can come of it: work that
-was stopped for reclaim ran on borrowed quota and cannot reclaim it, and priority is strict.
+Work that has used none of its GPUs for too long goes first, and pods of elastic gangs above their least size yield;
+both also to a gang of the same priority in the same queue. Then candidates are released in memory, cheapest first, till
+the gang fits; then those that turn out not to be needed are put back, dearest first. Nobody is named unless the gang
+then really has its places. No loop can come of it: work that was stopped for reclaim ran on borrowed quota and cannot
+reclaim it, and priority is strict.
 """
 
 from __future__ import annotations
@@ -67,14 +68,16 @@ def find_victims(
 def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> list[Part]:
     """What may be taken for a gang, the cheapest first."""
     config, workload, running = scheduler.config, gang.workload, scheduler.running
-    may_stop: list[RunningGang] = []
     may_shrink: list[RunningGang] = []
     for run in running.elastic(workload.queue if scheduler.queues else None):
         if run.workload.priority <= workload.priority:
             may_shrink.append(run)
+    idle = running.idle(workload.queue if scheduler.queues else None, now_s)
+    others = [run for run in idle if not workload.user or run.workload.user != workload.user]
+    may_stop = [run for run in others if run.workload.priority <= workload.priority]
     if config.preempt_lower_priority and running.lowest_priority < workload.priority:
         pool = running.in_queue(workload.queue) if scheduler.queues else running
-        may_stop += [run for run in pool if run.workload.priority < workload.priority]
+        may_stop += [run for run in pool if run.workload.priority < workload.priority and run not in may_stop]
     if config.reclaim and scheduler.queues and within_nominal(scheduler, gang, flavor):
         for borrower in scheduler.quota.borrowers(workload.queue, flavor):
             may_stop += running.in_queue(borrower.queue)
@@ -84,8 +87,8 @@ def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> 
 def priced(
     scheduler: Scheduler, may_shrink: Iterable[RunningGang], may_stop: Sequence[RunningGang], flavor: str, now_s: float
 ) -> list[Part]:
-    """What may be taken of running gangs, the cheapest first: pods above the least size, then gangs: opportunistic, low
-    priority, least lost work for the GPU freed."""
+    """What may be taken of running gangs, the cheapest first: what is idle; pods above the least size; then gangs:
+    opportunistic, low priority, least lost work for the GPU freed."""
     shrinkable = {
         run.workload.name: run
         for run in (*may_shrink, *(run for run in may_stop if run.workload.elastic))
@@ -104,11 +107,20 @@ def priced(
             rest = [column for column in range(run.rows.shape[1]) if column not in gone]
             found.append(Part(scheduler, run, rest, whole=True))
 
-    def price(part: Part) -> tuple[bool, bool, int, float, float, str]:
+    def price(part: Part) -> tuple[bool, bool, bool, int, float, float, str]:
         run = part.run
         per_gpu_s = run.lost_gpu_s(now_s) / max(run.kind.milli, 1)
         opportunistic = run.workload.quality in OPPORTUNISTIC
-        return part.whole, not opportunistic, run.workload.priority, per_gpu_s, -run.started_s, run.workload.name
+        idle = scheduler.running.is_idle(run, now_s)
+        return (
+            not idle,
+            part.whole,
+            not opportunistic,
+            run.workload.priority,
+            per_gpu_s,
+            -run.started_s,
+            run.workload.name,
+        )
 
     return sorted(found, key=price)
 
@@ -123,7 +135,9 @@ def may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool
     queue = scheduler.queues.get(run.workload.queue)
     protected_s = max(scheduler.config.min_runtime_s, queue.min_runtime_s if queue else 0.0)
     # what started in this very cycle stays: it was first in order
-    return run.workload.preemptible and run.started_s < now_s and now_s - run.started_s >= protected_s
+    if not run.workload.preemptible or run.started_s >= now_s:
+        return False
+    return now_s - run.started_s >= protected_s or scheduler.running.is_idle(run, now_s)
 
 
 def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part]) -> list[Part] | None:

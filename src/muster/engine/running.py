@@ -23,11 +23,13 @@ class RunningGang:
 
     ``kind`` is of its present size; an elastic gang may be smaller than what it asked for. ``missing`` are the ranks
     of pods that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
-    column; the others keep their ranks. ``resized_s`` is when its size changed last, its start at first.
+    column; the others keep their ranks. ``resized_s`` is when its size changed last, its start at first;
+    ``idle_since_s`` since when it has used none of its GPUs.
     """
 
     __slots__ = (
-        "checkpointed_s", "flavor", "kind", "limit_s", "missing", "nodes", "resized_s", "rows", "started_s", "workload",
+        "checkpointed_s", "flavor", "idle_since_s", "kind", "limit_s", "missing", "nodes", "resized_s", "rows",
+        "started_s", "workload",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +39,7 @@ class RunningGang:
         self.workload = workload
         self.missing = missing
         self.resized_s = started_s
+        self.idle_since_s: float | None = None
         self.kind = kind
         self.flavor = flavor
         self.rows = rows
@@ -92,6 +95,7 @@ class RunningSet:
         self._priorities: dict[int, int] = {}
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
+        self._idle: dict[str, None] = {}
         self.journal: list[tuple[RunningGang, Ints | None]] | None = None
         """What came (with its places) and went (None) since somebody set it empty; None: nobody did, or it overran."""
 
@@ -124,6 +128,8 @@ class RunningSet:
             self._by_node.setdefault(node, {})[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
         self._hold(run, run.kind.milli)
+        if run.idle_since_s is not None:
+            self._idle[run.workload.name] = None
         if run.workload.elastic:
             self._elastic.setdefault(run.workload.queue, {})[run.workload.name] = run
         key = run.workload.queue, run.workload.user
@@ -134,6 +140,7 @@ class RunningSet:
         run = self._by_name.pop(name)
         self._note(run, None)
         self._elastic.get(run.workload.queue, {}).pop(name, None)
+        self._idle.pop(name, None)
         self._hold(run, -run.kind.milli)
         del self._ends[bisect_left(self._ends, (run.limit_s, name))]
         self._priorities[run.workload.priority] -= 1
@@ -158,15 +165,33 @@ class RunningSet:
         if not held[run.workload.priority]:
             del held[run.workload.priority]
 
-    def may_yield(self, queue: str, below: int | None, priority: int) -> int:
+    def idle(self, queue: str | None, now_s: float) -> list[RunningGang]:
+        """What runs, of a queue or of all, and has used none of its GPUs for too long."""
+        runs = (self._by_name[name] for name in self._idle)
+        return [run for run in runs if (queue is None or run.workload.queue == queue) and self.is_idle(run, now_s)]
+
+    def note_idle(self, name: str, since_s: float | None) -> None:
+        """A gang has used none of its GPUs since a time; None: it uses them."""
+        self._by_name[name].idle_since_s = since_s
+        if since_s is None:
+            self._idle.pop(name, None)
+        else:
+            self._idle[name] = None
+
+    def is_idle(self, run: RunningGang, now_s: float) -> bool:
+        """Whether a gang has used none of its GPUs for too long."""
+        return run.idle_since_s is not None and now_s - run.idle_since_s >= self._config.idle_after_s
+
+    def may_yield(self, queue: str, below: int | None, priority: int, now_s: float) -> int:
         """The most GPU (milli) that running work of a queue could give up to work of a priority.
 
-        That is all that work of a priority ``below`` holds (None: none of it), and what elastic work of at most
+        That is all that work of a priority ``below`` holds (None: none of it), and what elastic or idle work of at most
         ``priority`` holds.
         """
         held = self._milli.get(queue, {})
         milli = sum(each for of, each in held.items() if below is not None and of < below)
-        for run in self.elastic(queue):
+        elastic = self.elastic(queue)
+        for run in (*elastic, *(run for run in self.idle(queue, now_s) if not run.workload.elastic)):
             of = run.workload.priority
             if of <= priority and (below is None or of >= below):
                 milli += run.kind.milli

@@ -73,7 +73,7 @@ class Scheduler:
         self._searched = {each.workload: each.time_s for each in snapshot.searches}
         self.failures = FailureLog(config.quarantine_window_s, snapshot.failures)
         self.broken: dict[str, float] = {}
-        self._taken_s = snapshot.taken_s
+        self._now_s = snapshot.taken_s
         self._quarantined: list[Quarantine] = []
         self._future: Future | None = None
         self._quota_version = 0
@@ -93,11 +93,18 @@ class Scheduler:
         if workload.name in self.pending.gangs or workload.name in self.running:
             raise StateError(f"workload {workload.name} is there already")
         _check_workload(workload, self.cluster.fleet.topology)
+        queue = self.queues.get(workload.queue)
+        if queue is not None and queue.max_priority is not None and workload.priority > queue.max_priority:
+            workload = replace(workload, priority=queue.max_priority)
         gang = Gang(workload, self.cluster.kind_of(workload))
         self.pending.add(gang)
         self.shares.know(gang.claim)
         if workload.start_deadline_s is not None:
             heapq.heappush(self._deadlines, (workload.start_deadline_s, workload.name))
+
+    def note_idle(self, name: str, since_s: float | None) -> None:
+        """Running work has used none of its GPUs since a time; None: it uses them again."""
+        self.running.note_idle(name, since_s)
 
     def cancel(self, name: str) -> None:
         """Work that waits is withdrawn."""
@@ -176,7 +183,8 @@ class Scheduler:
         present = self.cluster.sized(kind, adopted.present) if run.missing else kind
         adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
         if run.missing:
-            self.broken[run.workload.name] = self._taken_s
+            self.broken[run.workload.name] = self._now_s
+        adopted.idle_since_s = run.idle_since_s
         adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
         self._enter(adopted)
 
@@ -219,6 +227,7 @@ class Scheduler:
                 run.counts if run.workload.elastic else (),
                 run.missing,
                 run.resized_s if run.resized_s != run.started_s else None,
+                run.idle_since_s,
             )
             for run in self.running
         )
@@ -247,6 +256,7 @@ class Scheduler:
 
     def cycle(self, now_s: float) -> Plan:
         """Decide what starts, waits, and stops now. The plan is taken as carried out: the state is that after it."""
+        self._now_s = now_s
         self.shares.advance(now_s)
         self._give_up(now_s)
         decisions: list[Decision] = [*self._quarantined, *repair(self, now_s)]
@@ -329,7 +339,7 @@ class Scheduler:
         if room >= UNLIMITED or not self.queues:
             return room
         below = gang.workload.priority if self.config.preempt_lower_priority else None
-        return room + self.running.may_yield(gang.workload.queue, below, gang.workload.priority)
+        return room + self.running.may_yield(gang.workload.queue, below, gang.workload.priority, self._now_s)
 
     def _room(self, queue: str) -> int:
         """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""

@@ -32,6 +32,7 @@ class Queue(Struct, frozen=True):
         quotas: one a flavor; a queue without any is limited by its ancestors only.
         min_runtime_s: work of this queue is not stopped for others before it has run so long.
         max_running_milli: most GPU that each user of the queue may hold at a time.
+        max_priority: work of a higher priority counts as of this one; None: there is no limit.
         reclaim_s: how long it takes at most until lent GPUs are back and do the queue's own work.
         ramp_milli_per_s: how fast what the queue needs may grow, in milli GPU a second. What it may need within
             ``reclaim_s`` is never lent: `headroom_milli`, of each flavor of which it has a quota.
@@ -47,6 +48,7 @@ class Queue(Struct, frozen=True):
     quotas: tuple[Quota, ...] = ()
     min_runtime_s: float = 0.0
     max_running_milli: int | None = None
+    max_priority: int | None = None
     reclaim_s: float = 0.0
     ramp_milli_per_s: float = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"

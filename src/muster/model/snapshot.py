@@ -26,7 +26,8 @@ class Running(Struct, frozen=True):
 
     ``checkpointed_s`` is when its work was last saved; None: never, or it does not save. ``counts`` are the pods of
     each pod set of an elastic workload; ``missing`` the ranks of pods that were lost with their nodes and are not
-    replaced yet (they have no placement). ``resized_s`` is when its size changed last.
+    replaced yet (they have no placement). ``resized_s`` is when its size changed last,
+    ``idle_since_s`` since when it has used none of its GPUs.
     """
 
     workload: Workload
@@ -36,6 +37,7 @@ class Running(Struct, frozen=True):
     counts: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     resized_s: float | None = None
+    idle_since_s: float | None = None
 
 
 class AdvanceReservation(Struct, frozen=True):

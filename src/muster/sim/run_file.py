@@ -58,6 +58,7 @@ class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
     quotas: list[QuotaItem] = field(default_factory=list[QuotaItem])
     min_runtime_s: Seconds = 0.0
     max_running_gpus: Gpus | None = None
+    max_priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
     reclaim_s: Seconds = 0.0
     ramp_gpus_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
@@ -324,7 +325,8 @@ def _queues(document: Document, asked: RunDocument) -> tuple[Queue, ...]:
         queues.append(
             Queue(
                 item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus),
-                item.reclaim_s, item.ramp_gpus_per_s * WHOLE_GPU_MILLI, item.when_can_borrow, item.when_can_preempt,
+                item.max_priority, item.reclaim_s, item.ramp_gpus_per_s * WHOLE_GPU_MILLI,
+                item.when_can_borrow, item.when_can_preempt,
             )
         )  # fmt: skip
     if asked.default_queue is not None and asked.default_queue not in {queue.name for queue in queues}:
