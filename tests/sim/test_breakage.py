@@ -166,6 +166,15 @@ def test_spot_work_goes_on_when_its_nodes_are_back() -> None:
     assert 0.3 < figures.breakage.ettr < 0.95
 
 
+def test_work_that_uses_no_gpu_gives_way_after_half_an_hour() -> None:
+    work = [job("sleeps", 2, None, user="ann"), job("waits", 2, HOUR, user="bob", submitted_s=60.0)]
+    busy = {"sleeps": ((0.0, 16.0), (600.0, 0.0))}
+    run = run_of(fleet(2), work, busy=busy)
+    run.run(1e6)
+    assert run.stories[1].started_s == 600 + 1800
+    assert run.stories[0].evictions == 1
+
+
 def test_failures_for_ever_need_an_end() -> None:
     run = run_of(fleet(1), [job("a", 1)], failures=FailureModel(per_1000_node_days=1.0))
     with pytest.raises(InputError, match="for ever"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -447,6 +447,8 @@ class ClusterRun:
     def _cycle(self, now_s: float) -> None:
         if self.lives.saving and (len(self.scheduler.pending) or self.scheduler.broken):
             self._note_checkpoints(now_s)
+        if self.options.busy:
+            self._note_idle(now_s)
         plan = self.scheduler.cycle(now_s)
         self.cycles += 1
         if plan.decisions and self.options.keep_plans:
@@ -492,6 +494,15 @@ class ClusterRun:
         )
         self._lent_since_s = now_s
 
+    def _note_idle(self, now_s: float) -> None:
+        """Tell the scheduler which running work uses none of its GPUs, and since when."""
+        for name, steps in self.options.busy.items():
+            if name in self.scheduler.running and (index := self._index[name]) in self.lives:
+                begun_s = self.stories[index].started_s
+                past = [(begun_s + from_s, gpus) for from_s, gpus in steps if begun_s + from_s <= now_s]
+                unused = list(takewhile(lambda step: not step[1], reversed(past)))
+                self.scheduler.note_idle(name, unused[-1][0] if unused else None)
+
     def _note_checkpoints(self, now_s: float) -> None:
         """Tell the scheduler when running work was saved last: it chooses by that whom to stop."""
         for index in self.lives.saving:
@@ -533,6 +544,11 @@ class ClusterRun:
             index, now_s, pods, milli, since_s=since_s, delay_s=max(0.0, delay_s), backfilled=backfilled
         )
         number = self.stories[index].starts
+        if number == 1:
+            idle_after_s = self.scheduler.config.idle_after_s
+            for from_s, gpus in self.options.busy.get(self.workloads[index].name, ()):
+                if not gpus:
+                    self._wake(now_s + from_s + idle_after_s)
         if spell.until_s < math.inf:
             self._queue.schedule(spell.until_s, _payload(_END, index, number), 0)
         fails_s = now_s + self.failures.fails_after_s(index, spell.nodes, milli / 1000)
