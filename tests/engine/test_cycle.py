@@ -59,7 +59,7 @@ def told(plan: Plan) -> list[str]:
             case Evict():
                 words.append(f"-{each.workload}")
             case Reserve():
-                words.append(f"{each.workload}@{each.start_s:g}")
+                words.append(f"{each.workload}@{each.start_s:g}" + ("" if each.sure else "?"))
             case Wait():
                 words.append(f"{each.workload}:{each.reason.name}")
             case _:

@@ -22,7 +22,7 @@ from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is e
 started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start, ``-a`` stopped,
 ``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a reserved start,
 ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold
-their places and the gang has not begun.
+their places and the gang has not begun. ``a@60?`` is a reserved start that rests on predictions.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def _checked_event(words: list[str]) -> list[str]:
 
 
 def _expanded(word: str) -> list[str]:
-    match = re.fullmatch(r"([+~>!-]?)([^@:=*\s]+)((?:=\d+)?\*?|@\d+(?:\.\d+)?[smhd]?|:[A-Z_]+|=\d+/\d+)", word)
+    match = re.fullmatch(r"([+~>!-]?)([^@:=*\s]+)((?:=\d+)?\*?|@\d+(?:\.\d+)?[smhd]?\??|:[A-Z_]+|=\d+/\d+)", word)
     if (
         match is None
         or bool(match[1]) is (match[3].startswith(("@", ":")) or "/" in match[3])
@@ -298,7 +298,7 @@ def _expanded(word: str) -> list[str]:
         raise ValueError(f"{word!r} cannot be expected; such as +a, +a*, -a, a@1h, a:QUOTA, a=4/8")
     after = match[3]
     if after.startswith("@"):
-        after = f"@{seconds(after[1:]):g}"
+        after = f"@{seconds(after[1:].rstrip('?')):g}" + "?" * after.endswith("?")
     if after.startswith(":") and after[1:] not in Reason.__members__:
         raise ValueError(f"{after[1:]!r} is no reason; known: {', '.join(Reason.__members__)}")
     return [f"{match[1]}{name}{after}" for name in series(match[2])]
@@ -465,7 +465,7 @@ def told(plan: Plan) -> list[str]:
             case Evict():
                 words.append(f"-{each.workload}")
             case Reserve():
-                words.append(f"{each.workload}@{each.start_s:g}")
+                words.append(f"{each.workload}@{each.start_s:g}" + ("" if each.sure else "?"))
             case _:
                 words.append(str(each))
     return words

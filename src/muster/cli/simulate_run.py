@@ -205,7 +205,7 @@ def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:
         ["preemptions", f"{metrics.evictions:,}", f"of {metrics.evicted_jobs:,} {jobs}"],
         ["moves", f"{metrics.moves:,}", f"cost {_number(metrics.move_hours)} GPU-hours" if metrics.moves else ""],
         ["backfilled jobs", f"{metrics.backfilled:,}", ""],
-        ["reserved starts", f"{metrics.promised:,}", f"{metrics.promises_broken:,} of them missed"],
+        ["reserved starts", f"{metrics.promised:,}", _kept(metrics)],
     ]
     if broke.nodes_lost or broke.failures:
         note = f"{broke.interruptions:,} times a job lost pods; {broke.quarantined:,} nodes in quarantine"
@@ -239,6 +239,13 @@ def _print_services(metrics: RunMetrics) -> None:
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.2%}" if whole else ""
+
+
+def _kept(metrics: RunMetrics) -> str:
+    text = f"{metrics.promises_broken:,} of them missed"
+    if metrics.promised_surely < metrics.promised:
+        text += f"; {metrics.promised_surely:,} by stated limits, {metrics.sure_promises_broken:,} of these missed"
+    return text
 
 
 def _print_waits(title: str, heading: str, metrics: RunMetrics, *, by_queue: bool) -> None:

@@ -24,8 +24,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         queueing: ``backfill`` lets work run past a gang that waits if it delays no reserved start; ``strict`` lets
             nothing past it; ``best-effort`` lets everything past it.
         reservations: how many gangs that wait have a reserved start (``backfill`` only).
-        run_s: how long work is taken to run whose owner stated no limit.
-        overrun: work that outlives its limit is taken to run on for this part of the time that it has run.
+        predict: which work is taken to run as long as work like it ran: ``without-limit`` that whose owner stated no
+            limit; ``always`` all, at most to its limit; ``never`` none. Nothing is ever stopped by a prediction.
+        predict_quantile: so large a part of the work like it ended within the time that is predicted.
+        run_s: how long work is taken to run that has no limit and nothing like it in the past.
+        overrun: work that outlives its limit, or all work like it, is taken to run on for this part of its time so far.
         reclaim: stop borrowers when a queue asks for its own nominal quota.
         preempt_lower_priority: stop work of lower priority in the same queue.
         min_runtime_s: work is not stopped for others before it has run so long; a queue may ask for more.
@@ -56,6 +59,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     gangs: Literal["all-or-nothing", "one-by-one"] = "all-or-nothing"
     queueing: Literal["backfill", "strict", "best-effort"] = "backfill"
     reservations: Annotated[int, Meta(ge=1, le=1000)] = 1
+    predict: Literal["without-limit", "always", "never"] = "without-limit"
+    predict_quantile: Annotated[float, Meta(gt=0, le=1)] = 0.75
     run_s: Annotated[float, Meta(gt=0)] = 86400.0
     overrun: NotNegative = 0.1
     reclaim: bool = True

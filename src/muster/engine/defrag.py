@@ -96,8 +96,7 @@ def relocate(scheduler: Scheduler, gang: Gang, moves: Moves, now_s: float) -> li
         moved = RunningGang(run.again(), run.kind, run.flavor, rows, now_s)
         scheduler.running.add(moved)
         for slot in scheduler.slots.values():
-            if moved.limit_s <= slot.start_s:
-                slot.expect(moved, cluster)
+            slot.expect(moved, cluster)
     cluster.take(moves.rows)
     return decisions
 
@@ -257,8 +256,7 @@ class _Planner:
             todo = sorted(todo + more, key=lambda each: each.hardness)
 
     def _holds(self, workload: Workload) -> list[Hold]:
-        ends_s = self.now_s + self.scheduler.running.expected_s(workload)
-        return self.scheduler.holds(workload, self.now_s, ends_s, self.slots)
+        return self.scheduler.holds(workload, self.now_s, slots=self.slots)
 
     @contextmanager
     def _beside(self, holds: Sequence[Hold]) -> Generator[None]:

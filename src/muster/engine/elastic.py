@@ -95,7 +95,7 @@ def turn_of(scheduler: Scheduler, run: RunningGang) -> tuple[int, Rank, str]:
 
 def _more(scheduler: Scheduler, run: RunningGang, now_s: float) -> Resize | None:
     cluster, workload, flavor = scheduler.cluster, run.workload, run.flavor
-    holds = scheduler.holds(workload, now_s, scheduler.running.ends_s(run, now_s))
+    holds = scheduler.holds(workload, now_s, run)
     holds += outside(scheduler, run)
     full = cluster.kind_of(workload)
     larger = [size for size in full.sizes if size > run.counts and all(map(int.__ge__, size, run.counts))]

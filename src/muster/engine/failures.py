@@ -121,7 +121,7 @@ def _replace(scheduler: Scheduler, run: RunningGang, now_s: float) -> Migrate | 
     away = _away_from_its_group(scheduler, run)
     if away is None:
         return None
-    holds = scheduler.holds(run.workload, now_s, scheduler.running.ends_s(run, now_s)) + outside(scheduler, run) + away
+    holds = scheduler.holds(run.workload, now_s, run) + outside(scheduler, run) + away
     placed: Ints | Reason = Reason.CAPACITY
     if spares := _others_than_spares(scheduler):
         placed = scheduler.place_beside(missing, run.flavor, [*holds, spares])

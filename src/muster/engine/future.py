@@ -18,6 +18,7 @@ from muster.engine.kernels import future as kernels
 from muster.engine.kernels.future import Points
 from muster.engine.kernels.gang import release_pods
 from muster.engine.pending import Gang
+from muster.engine.predict import surely_s
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.timeline import Slot
 from muster.kernels import Floats, Ints, direct
@@ -65,7 +66,9 @@ class Future:
         """
         self._follow(now_s)
         self._keep(others, now_s)
-        kind, lasts_s = gang.kind.least, self._running.expected_s(gang.workload)
+        kind, expected_s = gang.kind.least, self._running.expected_s(gang.workload)
+        # beside sure slots it counts for as long as it may run; then so it does beside the others
+        lasts_s = max(expected_s, surely_s(gang.workload)) if any(slot.sure for slot in others) else expected_s
         starts = self._possible(kind, flavor, lasts_s, self._times(now_s, until_s))
         if not self._slots and len(starts) > 8:  # with more room nothing fails that did not before
             first = bisect_left(
@@ -75,7 +78,7 @@ class Future:
         for start_s in starts:
             placed = self._placed(kind, flavor, lasts_s, start_s)
             if placed is not None:
-                return self._slot(gang, flavor, start_s, lasts_s, placed)
+                return self._slot(gang, flavor, start_s, expected_s, placed)
         return None
 
     def ends_s(self, run: RunningGang) -> float:
@@ -250,11 +253,13 @@ class Future:
             _take(ended, state.nodes, state.shapes)
 
     def _slot(self, gang: Gang, flavor: str, start_s: float, lasts_s: float, placed: Ints) -> Slot:
-        found = Slot(gang, flavor, start_s, start_s + lasts_s, placed, self._cluster)
+        found = Slot(gang, flavor, start_s, lasts_s, placed, self._cluster)
         there = np.zeros(len(self._cluster.state.node_list), np.bool_)
         there[found.nodes] = True
         pods = self._pods[:, : self._used]
         owners: list[int] = np.unique(pods[3, there[pods[0]] & (self._pod_ends[: self._used] <= start_s)]).tolist()
         for number in owners:
-            found.expect(self._owners[number].run, self._cluster)
+            found.build_on(self._owners[number].run, self._cluster)
+        before = (slot for slot in self._slots.values() if slot.end_s <= start_s and found.shares_nodes(slot))
+        found.sure &= all(slot.sure and slot.limited for slot in before)
         return found

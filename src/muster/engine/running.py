@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,12 +11,13 @@ from msgspec.structs import replace
 
 from muster.engine.cluster import GangKind
 from muster.engine.config import Config
+from muster.engine.predict import RunTimes, Span, surely_s
 from muster.engine.sizes import Counts
 from muster.kernels import Ints
 from muster.model.workload import Workload
 
 LEAST_OVERRUN_S = 60.0
-"""Work that outlived its limit is taken to run at least so much longer."""
+"""Work that outlived its limit, and all that is known of work like it, is taken to run at least so much longer."""
 
 
 class RunningGang:
@@ -24,12 +26,13 @@ class RunningGang:
     ``kind`` is of its present size; an elastic gang may be smaller than what it asked for. ``missing`` are the ranks
     of pods that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
     column; the others keep their ranks. ``resized_s`` is when its size changed last, its start at first;
-    ``idle_since_s`` since when it has used none of its GPUs.
+    ``idle_since_s`` since when it has used none of its GPUs. ``limit_s`` is when it is taken to end (NaN: that is told
+    when it is entered); that is ``sure`` if it is its owner's limit.
     """
 
     __slots__ = (
         "checkpointed_s", "flavor", "idle_since_s", "kind", "limit_s", "missing", "nodes", "resized_s", "rows",
-        "started_s", "workload",
+        "started_s", "sure", "workload",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +49,8 @@ class RunningGang:
         self.nodes: frozenset[int] = frozenset(rows[0].tolist())
         self.started_s = started_s
         self.checkpointed_s = checkpointed_s
-        self.limit_s = started_s
+        self.limit_s = math.nan
+        self.sure = False
 
     @property
     def counts(self) -> Counts:
@@ -80,10 +84,11 @@ class RunningGang:
 
 
 class RunningSet:
-    """All running gangs by name, and in the order in which they should end."""
+    """All running gangs by name, and in the order in which they should end; ``run_times`` are what predicts it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, run_times: RunTimes) -> None:
         self._config = config
+        self.run_times = run_times
         self._by_name: dict[str, RunningGang] = {}
         self._ends: list[tuple[float, str]] = []
         self._held: dict[tuple[str, str], int] = {}
@@ -112,13 +117,26 @@ class RunningSet:
         return self._by_name[name]
 
     def expected_s(self, workload: Workload) -> float:
-        """How long a workload is taken to run, from its start."""
-        return self._config.run_s if workload.time_limit_s is None else workload.time_limit_s
+        """How long a workload is taken to run, from its start: its limit, or what is predicted."""
+        limit_s, predict = workload.time_limit_s, self._config.predict
+        if predict == "never" or (predict == "without-limit" and limit_s is not None):
+            return self._config.run_s if limit_s is None else limit_s
+        predicted_s = self.run_times.predicted_s(workload, self._config.predict_quantile)
+        if predicted_s is None:
+            return self._config.run_s if limit_s is None else limit_s
+        return predicted_s if limit_s is None else min(predicted_s, limit_s)
+
+    @staticmethod
+    def span(run: RunningGang) -> Span:
+        """When a gang runs."""
+        return Span(run.started_s, run.limit_s, run.started_s + surely_s(run.workload))
 
     def add(self, run: RunningGang) -> None:
-        """Enter a gang that starts."""
+        """Enter a gang that starts or runs already."""
         self._note(run, run.rows)
-        run.limit_s = run.started_s + self.expected_s(run.workload)
+        if math.isnan(run.limit_s):
+            run.limit_s = run.started_s + self.expected_s(run.workload)
+        run.sure = run.limit_s == run.started_s + surely_s(run.workload)
         self._by_name[run.workload.name] = run
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
@@ -219,17 +237,26 @@ class RunningSet:
         """GPU that a user's running work in a queue holds, in milli."""
         return self._held.get((queue, user), 0)
 
-    def ends_s(self, run: RunningGang, now_s: float) -> float:
-        """When a gang should end: its limit, or if that has passed, the time that overrunning work is given."""
-        if run.limit_s > now_s:
-            return run.limit_s
-        return now_s + max(LEAST_OVERRUN_S, self._config.overrun * (now_s - run.started_s))
+    def outlived(self, now_s: float) -> list[RunningGang]:
+        """The gangs that should have ended by now; they are given a new time, later than now."""
+        late = [self._by_name[name] for _, name in self._ends[: bisect_left(self._ends, (now_s, "\U0010ffff"))]]
+        for run in late:
+            del self._ends[bisect_left(self._ends, (run.limit_s, run.workload.name))]
+            run.limit_s = self.ends_s(run, now_s)
+            run.sure = run.limit_s == run.started_s + surely_s(run.workload)
+            insort(self._ends, (run.limit_s, run.workload.name))
+        return late
 
-    def by_end(self, now_s: float) -> list[tuple[float, RunningGang]]:
-        """All that runs with the time at which it should end, soonest first."""
-        split = bisect_left(self._ends, (now_s, "\U0010ffff"))
-        late = [(self.ends_s(run, now_s), run) for _, name in self._ends[:split] if (run := self._by_name[name])]
-        rest = [(end, self._by_name[name]) for end, name in self._ends[split:]]
-        if not late:
-            return rest
-        return sorted(late + rest, key=lambda each: (each[0], each[1].workload.name))
+    def ends_s(self, run: RunningGang, now_s: float) -> float:
+        """When a gang should end: later than now, also if it has outlived what was expected of it."""
+        return run.limit_s if run.limit_s > now_s else now_s + self._rest_s(run, now_s - run.started_s)
+
+    def _rest_s(self, run: RunningGang, elapsed_s: float) -> float:
+        """How much longer work is taken to run that outlived what was expected of it."""
+        rest_s: float | None = None
+        if not run.sure and self._config.predict != "never":
+            rest_s = self.run_times.remaining_s(run.workload, elapsed_s, self._config.predict_quantile)
+        if rest_s is None:
+            rest_s = max(LEAST_OVERRUN_S, self._config.overrun * elapsed_s)
+        left_s = surely_s(run.workload) - elapsed_s
+        return min(rest_s, left_s) if left_s > 0 else rest_s

@@ -26,6 +26,7 @@ from muster.engine.failures import FailureLog, lose_pods, next_repair_s, repair
 from muster.engine.future import Future
 from muster.engine.loans import restore_headroom
 from muster.engine.pending import Claim, Gang, Order, Pending
+from muster.engine.predict import RunTimes, Span, surely_s
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.quota import QuotaTree, check_queues
 from muster.engine.requests import check_request
@@ -37,7 +38,7 @@ from muster.errors import InputError, StateError
 from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Node, Topology
 from muster.model.parallelism import check_parallelism
-from muster.model.plan import Decision, Evict, Place, Plan, Quarantine, Reserve
+from muster.model.plan import Decision, Evict, Place, Plan, Quarantine
 from muster.model.reasons import NO_ROOM, Reason, Tier
 from muster.model.snapshot import AdvanceReservation, MoveSearch, NodeFailure, Running, Snapshot
 from muster.model.workload import Workload
@@ -66,7 +67,7 @@ class Scheduler:
         self.cluster = Cluster(snapshot.fleet, config, flavored=any(q.quotas for q in snapshot.queues))
         self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
         self.pending = Pending()
-        self.running = RunningSet(config)
+        self.running = RunningSet(config, RunTimes(snapshot.run_times))
         self.finished = set(snapshot.finished)
         self.reservations = snapshot.reservations
         self.slots: dict[str, Slot] = {}
@@ -115,6 +116,7 @@ class Scheduler:
     def finish(self, name: str, now_s: float, *, well: bool = True) -> RunningGang:
         """Work that runs has ended; if ``well``, what depends on it may start."""
         run = self._stop(name, now_s)
+        self.running.run_times.record(run.workload, now_s - run.started_s)
         if well:
             self.finished.add(name)
         return run
@@ -186,6 +188,7 @@ class Scheduler:
             self.broken[run.workload.name] = self._now_s
         adopted.idle_since_s = run.idle_since_s
         adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
+        adopted.limit_s = math.nan if run.expected_end_s is None else run.expected_end_s
         self._enter(adopted)
 
     def _flavor_of(self, run: Running) -> str:
@@ -228,6 +231,7 @@ class Scheduler:
                 run.missing,
                 run.resized_s if run.resized_s != run.started_s else None,
                 run.idle_since_s,
+                run.limit_s,
             )
             for run in self.running
         )
@@ -246,11 +250,13 @@ class Scheduler:
                 for name, time_s in self._searched.items()
                 if name in self.pending.gangs and now_s - time_s < self.config.search_moves_every_s
             ),
+            run_times=self.running.run_times.past(),
         )
 
     def next_s(self, now_s: float) -> float:
         """When a cycle may decide something new although nothing has happened meanwhile; infinite if never."""
-        return min(next_growth_s(self, now_s), next_repair_s(self, now_s))
+        told_s = (slot.start_s for slot in self.slots.values() if slot.start_s > now_s and not slot.sure)
+        return min(next_growth_s(self, now_s), next_repair_s(self, now_s), *told_s)
 
     # -- the cycle ----------------------------------------------------------------------------------------------------
 
@@ -259,6 +265,7 @@ class Scheduler:
         self._now_s = now_s
         self.shares.advance(now_s)
         self._give_up(now_s)
+        self._correct(now_s)
         decisions: list[Decision] = [*self._quarantined, *repair(self, now_s)]
         self._quarantined.clear()
         met: set[str] = set()
@@ -277,7 +284,7 @@ class Scheduler:
                     self._searched[gang.workload.name] = now_s
             if slot is not None:
                 if not slot.repeats(self.slots.get(slot.name)):
-                    decisions.append(Reserve(gang.workload.name, slot.start_s, slot.node_names(self.cluster)))
+                    decisions.append(slot.reserve(self.cluster))
                 self.slots[slot.name] = slot
                 met.add(slot.name)
                 if len(met) == self.config.reservations:
@@ -295,6 +302,25 @@ class Scheduler:
             gang = self.pending.gangs.get(name)
             if gang is not None and (gang.workload.start_deadline_s or now_s) < now_s:
                 self.cancel(name)
+
+    def _correct(self, now_s: float) -> None:
+        """What outlived its limit or prediction is taken to run on; reserved starts that no longer hold are undone."""
+        broken = [
+            slot for run in self.running.outlived(now_s) for slot in self.slots.values() if slot.needs_end_of(run)
+        ]
+        for slot in broken:
+            self.slots.pop(slot.name, None)
+        for slot in sorted(self.slots.values(), key=lambda slot: slot.start_s):
+            if slot.start_s < now_s and slot.name in self.slots:  # late: it starts now, or what is behind it goes first
+                late = slot.from_now(now_s)
+                behind = [
+                    each
+                    for each in self.slots.values()
+                    if slot.end_s <= each.start_s < late.end_s and slot.shares_nodes(each)
+                ]
+                self.slots[slot.name] = late
+                for each in [slot] if not slot.sure and any(each.sure for each in behind) else behind:
+                    del self.slots[each.name]
 
     def _heads(self) -> Iterator[Gang]:
         """Gangs in order over all claims.
@@ -452,7 +478,7 @@ class Scheduler:
         known = self.cluster.still_refused(kind, flavor)
         if known is not None:
             return known
-        holds = self.holds(workload, now_s, now_s + self.running.expected_s(workload))
+        holds = self.holds(workload, now_s)
         placed: Ints | Reason = Reason.CAPACITY
         avoided = self.failures.nodes_of(workload.name, now_s) if workload.failures else ()
         if avoided:
@@ -474,15 +500,24 @@ class Scheduler:
                 stack.enter_context(self.cluster.holding(hold))
             return self.cluster.place(kind, flavor)
 
-    def holds(self, workload: Workload, now_s: float, ends_s: float, slots: Iterable[Slot] | None = None) -> list[Hold]:
-        """What pods of a workload may not use from ``now_s`` to ``ends_s``: it is kept for others.
+    def holds(
+        self, workload: Workload, now_s: float, run: RunningGang | None = None, slots: Iterable[Slot] | None = None
+    ) -> list[Hold]:
+        """What a workload that starts now, or ``run``, which is of it, may not use: it is kept for others.
 
         Of reserved starts those in ``slots`` count, else those that it may not delay.
         """
+        span = self._span(workload, now_s) if run is None else self.running.span(run)
         slots = self._ahead_of(workload) if slots is None else slots
-        holds = kept_for([slot for slot in slots if slot.overlaps(now_s, ends_s)], now_s)
+        holds = kept_for([slot for slot in slots if slot.overlaps(span)], now_s)
+        ends_s = span.ends_s if workload.time_limit_s is None else span.surely_s
         advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
         return holds + [hold for hold in advance if hold is not None]
+
+    def _span(self, workload: Workload, now_s: float) -> Span:
+        """When it runs if it starts now; no longer than when its start was reserved, for others have built on that."""
+        slot, ends_s = self.slots.get(workload.name), now_s + self.running.expected_s(workload)
+        return Span(now_s, min(ends_s, now_s + slot.lasts_s) if slot else ends_s, now_s + surely_s(workload))
 
     def _ahead_of(self, workload: Workload) -> list[Slot]:
         """The reserved starts that it may not delay: those of others, unless it has the higher priority."""
@@ -512,13 +547,13 @@ class Scheduler:
         workload = gang.workload
         borrowed_before = self.quota.borrowed(workload.queue, flavor) if self.queues else 0
         self.pending.remove(gang)
-        self.slots.pop(workload.name, None)
         self._searched.pop(workload.name, None)
         run = RunningGang(workload, kind, flavor, rows, now_s)
+        run.limit_s = self._span(workload, now_s).ends_s
+        self.slots.pop(workload.name, None)
         self._enter(run)
         for slot in self.slots.values():
-            if run.limit_s <= slot.start_s:
-                slot.expect(run, self.cluster)
+            slot.expect(run, self.cluster)
         borrowed = self.quota.borrowed(workload.queue, flavor) - borrowed_before if self.queues else 0
         places, counts = self.cluster.places(rows), run.counts if workload.elastic else ()
         decisions.append(Place(workload.name, places, flavor, borrowed, backfilled, counts))
@@ -531,12 +566,11 @@ class Scheduler:
         self._leave(name, now_s)
         run.kind, run.resized_s = kind, now_s
         run.stand_on(rows)
-        limit_s = run.limit_s
         self._enter(run, now_s)
         for slot in self.slots.values():
             if name in slot.waits_for:
                 slot.changes(run, self.cluster, 1)
-            elif limit_s <= slot.start_s:
+            else:
                 slot.expect(run, self.cluster)
             slot.stale = True
 
@@ -554,7 +588,8 @@ class Scheduler:
                 found = self.look_ahead(now_s).earliest(gang, flavor, now_s, others, until_s)
                 if found is not None and (best is None or found.start_s < best.start_s):
                     best, until_s = found, found.start_s
-        if best is None and known is not None and known.start_s > now_s:
+        worse = best is None or (known is not None and known.sure > best.sure)
+        if known is not None and known.start_s > now_s and worse:
             known.stale = False
             return known
         if best is None:
@@ -616,16 +651,17 @@ class Scheduler:
 
     def _start_first(self, gangs: Sequence[Gang], now_s: float, decisions: list[Decision]) -> bool:
         """Start the first gang of a claim and kind that may run past the slots; only their time limits differ."""
-        longest_s = float("inf")
+        refused: tuple[float, float] | None = None
         for gang in gangs:
-            if gang.workload.name in self.slots or self.running.expected_s(gang.workload) >= longest_s:
+            lasts = self.running.expected_s(gang.workload), surely_s(gang.workload)
+            if gang.workload.name in self.slots or (refused and lasts[0] >= refused[0] and lasts[1] >= refused[1]):
                 continue
             passes = bool(self._ahead_of(gang.workload))
             reason = self._try(gang, self.tried(gang), now_s, decisions, backfilled=passes)
             if reason is None:
                 return True
             if reason is Reason.RESERVED:
-                longest_s = self.running.expected_s(gang.workload)
+                refused = lasts
             elif reason in (*NO_ROOM, Reason.QUOTA, Reason.OVER_QUOTA, Reason.NO_FLAVOR):
                 return False
         return False

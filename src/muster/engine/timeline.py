@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from muster.engine.cluster import Cluster, Hold
 from muster.engine.kernels.future import add_use, keep_for_all
 from muster.engine.pending import Gang
+from muster.engine.predict import Span
 from muster.engine.running import RunningGang
 from muster.kernels import Ints, direct
+from muster.model.plan import Reserve
 
 _add_use, _keep_for_all = direct(add_use), direct(keep_for_all)
 
@@ -20,15 +23,19 @@ class Slot:
 
     ``need`` and ``coming`` have a row for each of ``nodes``: CPU, memory, then each device. ``need`` is what the gang
     takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it). What is
-    needed and not coming must stay free: work that would still run at the start cannot have it.
+    needed and not coming must stay free: work that would still run at the start cannot have it. A start is ``sure`` if
+    all work that it waits for has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang
+    was taken to run when it was made; that is ``limited`` if it is the limit that its owner stated.
     """
 
-    def __init__(self, gang: Gang, flavor: str, start_s: float, end_s: float, rows: Ints, cluster: Cluster) -> None:
+    def __init__(self, gang: Gang, flavor: str, start_s: float, lasts_s: float, rows: Ints, cluster: Cluster) -> None:
         self.name = gang.workload.name
         self.priority = gang.workload.priority
+        self.lasts_s = lasts_s
+        self.limited = lasts_s == gang.workload.time_limit_s
         self.flavor = flavor
         self.start_s = start_s
-        self.end_s = end_s
+        self.end_s = start_s + lasts_s
         self.rows = rows
         self.nodes: Ints = np.unique(rows[0])
         self.need = np.zeros((len(self.nodes), 2 + cluster.state.nodes.gpu_free.shape[1]), np.int64)
@@ -36,24 +43,49 @@ class Slot:
         self.coming = np.zeros_like(self.need)
         self.waits_for: set[str] = set()
         self.stale = False
+        self.sure = True
         self._nodes = frozenset[int](self.nodes.tolist())
 
-    def overlaps(self, start_s: float, end_s: float) -> bool:
-        """Whether work from ``start_s`` to ``end_s`` runs at the same time."""
-        return self.start_s < end_s and start_s < self.end_s
+    def overlaps(self, span: Span) -> bool:
+        """Whether work runs at the same time; beside a sure start it counts for as long as it may run at most."""
+        ends_s = span.surely_s if self.sure else span.ends_s
+        return self.start_s < ends_s and span.start_s < self.end_s
+
+    def shares_nodes(self, other: Slot) -> bool:
+        """Whether both are to stand on some node."""
+        return not self._nodes.isdisjoint(other._nodes)
+
+    def from_now(self, now_s: float) -> Slot:
+        """The same slot, moved: its time has passed and the gang has not started."""
+        moved = copy.copy(self)
+        moved.start_s, moved.end_s = now_s, now_s + self.lasts_s
+        moved.coming, moved.waits_for = self.coming.copy(), set(self.waits_for)
+        return moved
 
     def repeats(self, told: Slot | None) -> bool:
-        """Whether it says the same, start and nodes, as one that was told before."""
-        return told is not None and self.start_s == told.start_s and np.array_equal(self.nodes, told.nodes)
+        """Whether it says the same, start and nodes and how sure, as one that was told before."""
+        if told is None or (self.start_s, self.sure) != (told.start_s, told.sure):
+            return False
+        return np.array_equal(self.nodes, told.nodes)
 
     def hold(self) -> Hold:
         """What must stay free of the nodes."""
         return Hold(self.nodes, np.maximum(0, self.need - self.coming))
 
-    def expect(self, run: RunningGang, cluster: Cluster) -> None:
+    def build_on(self, run: RunningGang, cluster: Cluster) -> None:
         """Running work that will have ended by the start; of no interest if it is on other nodes."""
         if not run.nodes.isdisjoint(self._nodes) and self._count(run, cluster, 1):
             self.waits_for.add(run.workload.name)
+            self.sure &= run.sure
+
+    def expect(self, run: RunningGang, cluster: Cluster) -> None:
+        """Work starts, or has other places now: if it ends by the start, what it holds will be there."""
+        if run.limit_s <= self.start_s and (run.sure or not self.sure):
+            self.build_on(run, cluster)
+
+    def needs_end_of(self, run: RunningGang) -> bool:
+        """Whether it waits for running work that now ends after the start."""
+        return self.start_s < run.limit_s and run.workload.name in self.waits_for
 
     def ended(self, run: RunningGang, cluster: Cluster) -> None:
         """Running work has ended: what it gives back is no longer coming but there."""
@@ -73,10 +105,11 @@ class Slot:
     def _count(self, run: RunningGang, cluster: Cluster, sign: int) -> bool:
         return _add_use(run.rows, sign, self.nodes, self.coming, cluster.state.shapes) > 0
 
-    def node_names(self, cluster: Cluster) -> tuple[str, ...]:
-        """The nodes by name, in the fleet's order."""
+    def reserve(self, cluster: Cluster) -> Reserve:
+        """The slot as a decision, its nodes in the fleet's order."""
         nodes: list[int] = self.nodes.tolist()
-        return tuple(cluster.state.node_names[node] for node in nodes)
+        names = tuple(cluster.state.node_names[node] for node in nodes)
+        return Reserve(self.name, self.start_s, names, self.sure)
 
 
 def kept_for(slots: Sequence[Slot], now_s: float) -> list[Hold]:

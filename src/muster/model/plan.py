@@ -59,11 +59,15 @@ class Evict(Struct, frozen=True, tag="evict"):
 
 
 class Reserve(Struct, frozen=True, tag="reserve"):
-    """Keep nodes for a workload, which starts at ``start_s`` if running work ends when it should."""
+    """Keep nodes for a workload, which starts at ``start_s`` if running work ends when it should.
+
+    ``sure`` says that all of that work has a stated limit to end by; else some of it is only predicted to.
+    """
 
     workload: str
     start_s: float
     nodes: tuple[str, ...] = ()
+    sure: bool = True
 
 
 class Migrate(Struct, frozen=True, tag="migrate"):

@@ -27,7 +27,8 @@ class Running(Struct, frozen=True):
     ``checkpointed_s`` is when its work was last saved; None: never, or it does not save. ``counts`` are the pods of
     each pod set of an elastic workload; ``missing`` the ranks of pods that were lost with their nodes and are not
     replaced yet (they have no placement). ``resized_s`` is when its size changed last,
-    ``idle_since_s`` since when it has used none of its GPUs.
+    ``idle_since_s`` since when it has used none of its GPUs. ``expected_end_s`` is when it was last taken to end; None:
+    that is still to be told, from its limit or from what ran before.
     """
 
     workload: Workload
@@ -38,6 +39,7 @@ class Running(Struct, frozen=True):
     missing: tuple[int, ...] = ()
     resized_s: float | None = None
     idle_since_s: float | None = None
+    expected_end_s: float | None = None
 
 
 class AdvanceReservation(Struct, frozen=True):
@@ -77,6 +79,21 @@ class MoveSearch(Struct, frozen=True):
     time_s: float
 
 
+Key = tuple[str | int | float, ...]
+"""Which kind of work: what the kinds of a level have in common, such as user and name."""
+
+
+class PastRuns(Struct, frozen=True):
+    """How long the last work of one kind ran, in seconds, the last at the end.
+
+    ``level`` and ``key`` say which kind: those of `muster.engine.predict.LEVELS`. Other levels are passed over.
+    """
+
+    level: str
+    key: Key
+    seconds: tuple[float, ...]
+
+
 class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
@@ -88,6 +105,7 @@ class Snapshot(Struct, frozen=True):
         failures: of late, on which nodes work failed; several on one node put it into quarantine.
         taken_s: the instant, in seconds since the source's epoch.
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
+        run_times: how long what ended had run, for predictions.
     """
 
     fleet: Fleet
@@ -101,6 +119,7 @@ class Snapshot(Struct, frozen=True):
     taken_s: float = 0.0
     source: str = ""
     searches: tuple[MoveSearch, ...] = ()
+    run_times: tuple[PastRuns, ...] = ()
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -192,8 +211,14 @@ def _plain(snapshot: Snapshot) -> dict[str, Any]:
     plain["pending"] = _by_name(plain["pending"])
     plain["reservations"] = _by_name(plain["reservations"])
     plain["usage"] = {f"{use['queue']}/{use['user']}": use for use in plain["usage"]}
+    plain["run_times"] = {_kind_path(past): past["seconds"] for past in plain["run_times"]}
     plain["running"] = {run["workload"]["name"]: run for run in plain["running"]}
     return plain
+
+
+def _kind_path(past: dict[str, Any]) -> str:
+    """``job/ann//train/1/8000/3600`` for a kind of work."""
+    return "/".join([past["level"], *(f"{part:g}" if isinstance(part, float) else str(part) for part in past["key"])])
 
 
 def _by_name(items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -463,8 +463,8 @@ class ClusterRun:
                     self._evict(decision, now_s)
                 case Reserve():
                     index, pod = self._units[decision.workload]
-                    if pod == WHOLE and math.isnan(self.stories[index].promised_s):
-                        self.stories[index].promised_s = decision.start_s
+                    if pod == WHOLE:
+                        self.stories[index].note_promise(decision.start_s, sure=decision.sure)
                 case Migrate() | Resize():
                     self._go_on(decision, now_s)
                 case Quarantine():

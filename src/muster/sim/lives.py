@@ -23,6 +23,7 @@ class JobStory(Struct):
     Attributes:
         started_s, finished_s: its first start, and its end (by itself, killed or given up after failures).
         promised_s: the reserved start that it was told first.
+        surely_s: the first one that rests on stated limits alone.
         starts: how often it began to run: from the queue, moved, at another size, or with another node.
         evictions: how often it was stopped for other work.
         moves, resizes: how often it was moved to make room, and had its size changed.
@@ -44,6 +45,7 @@ class JobStory(Struct):
     started_s: float = math.nan
     finished_s: float = math.nan
     promised_s: float = math.nan
+    surely_s: float = math.nan
     starts: int = 0
     evictions: int = 0
     moves: int = 0
@@ -60,6 +62,13 @@ class JobStory(Struct):
     placement: str = ""
     backfilled: bool = False
     end: Literal["", "finished", "killed", "failed", "withdrawn"] = ""
+
+    def note_promise(self, start_s: float, *, sure: bool) -> None:
+        """It was told a reserved start: the first counts, and the first that is sure."""
+        if math.isnan(self.promised_s):
+            self.promised_s = start_s
+        if sure and math.isnan(self.surely_s):
+            self.surely_s = start_s
 
 
 class Spent(Struct, frozen=True):

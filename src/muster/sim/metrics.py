@@ -16,7 +16,7 @@ from msgspec import Struct
 from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun
 from muster.sim.idle import held_idle_hours
-from muster.sim.lives import Spent
+from muster.sim.lives import JobStory, Spent
 from muster.sim.replay import SLOWDOWN_LEAST_S
 from muster.sim.services import ServiceFigures
 
@@ -149,6 +149,7 @@ class RunMetrics(Struct, frozen=True):
         backfilled: jobs whose first start ran past others with a reserved start.
         promised, promises_broken: jobs that were told a reserved start, and those that started later or have not
             started though the time has passed.
+        promised_surely, sure_promises_broken: the same of those that rest on stated limits alone.
         by_size, by_queue: waits by class of SIZES and by queue; ``waits`` is of all.
         series: (time_s, GPUs held, jobs waiting), at most MOST_POINTS points, each until the next.
         bins_s: where the bins of the queues' shares begin.
@@ -180,6 +181,8 @@ class RunMetrics(Struct, frozen=True):
     backfilled: int
     promised: int
     promises_broken: int
+    promised_surely: int
+    sure_promises_broken: int
     slowdowns: Slowdowns
     waits: Waits
     by_size: tuple[Waits, ...]
@@ -234,8 +237,9 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         services=run.service_figures(end_s),
         backfilled=sum(story.backfilled for story in stories),
         promised=len(promised),
-        # a second is less than any job counts, and more than the rounding of a time
-        promises_broken=sum(_end(story.started_s, end_s) > story.promised_s + 1 for story in promised),
+        promises_broken=sum(_missed(story, story.promised_s, end_s) for story in promised),
+        promised_surely=sum(not math.isnan(story.surely_s) for story in promised),
+        sure_promises_broken=sum(_missed(story, story.surely_s, end_s) for story in promised),
         slowdowns=_slowdowns([story.slowdown for story in stories if not math.isnan(story.slowdown)]),
         waits=_waits("all", run, submitted, states, end_s),
         by_size=tuple(_grouped(run, submitted, states, end_s, [size_of(run.workloads[job]) for job in submitted])),
@@ -246,6 +250,11 @@ def measure(run: ClusterRun, *, gantt: bool = False) -> RunMetrics:
         held_idle_hours=math.fsum(held_idle_hours(run).values()),
         gantt=tuple(_gantt(run, end_s)) if gantt else (),
     )
+
+
+def _missed(story: JobStory, promised_s: float, end_s: float) -> bool:
+    """Whether a job started after the promised time; a second is less than any job counts, and more than rounding."""
+    return _end(story.started_s, end_s) > promised_s + 1
 
 
 def _end(time_s: float, end_s: float) -> float:

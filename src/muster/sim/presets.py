@@ -58,6 +58,7 @@ def slurm_like() -> dict[str, Any]:
         "queueing": "backfill",
         "reservations": 10,
         "half_life_s": 7 * 86400.0,
+        "predict": "never",
         "run_s": 86400.0,
         "reclaim": False,
         "preempt_lower_priority": False,
