@@ -259,4 +259,5 @@ class RunningSet:
         if rest_s is None:
             rest_s = max(LEAST_OVERRUN_S, self._config.overrun * elapsed_s)
         left_s = surely_s(run.workload) - elapsed_s
-        return min(rest_s, left_s) if left_s > 0 else rest_s
+        # a second at least, for a time that is not later than now in the end would be asked for again and again
+        return max(1.0, min(rest_s, left_s) if left_s >= 1.0 else rest_s)

@@ -255,8 +255,12 @@ class Scheduler:
 
     def next_s(self, now_s: float) -> float:
         """When a cycle may decide something new although nothing has happened meanwhile; infinite if never."""
+        return min(next_growth_s(self, now_s), next_repair_s(self, now_s))
+
+    def next_start_s(self, now_s: float) -> float:
+        """The next reserved start that rests on predictions: it comes then, or is told anew; infinite if none."""
         told_s = (slot.start_s for slot in self.slots.values() if slot.start_s > now_s and not slot.sure)
-        return min(next_growth_s(self, now_s), next_repair_s(self, now_s), *told_s)
+        return min(told_s, default=math.inf)
 
     # -- the cycle ----------------------------------------------------------------------------------------------------
 

@@ -478,6 +478,8 @@ class ClusterRun:
         if evicted:  # those who were stopped may find room elsewhere at once
             self._wake(now_s)
         next_s = self.scheduler.next_s(now_s)
+        if self._queue.peek() is not None or not len(self.scheduler.running):  # else what runs stays for ever
+            next_s = min(next_s, self.scheduler.next_start_s(now_s))
         if next_s != self._woken_s:
             self._woken_s = next_s
             self._wake(next_s)
