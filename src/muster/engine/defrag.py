@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ from muster.engine.pending import Gang
 from muster.engine.preempt import may_be_stopped
 from muster.engine.room import Option, RoomMaker
 from muster.engine.running import RunningGang
+from muster.engine.timeline import Slot
 from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.plan import Migrate
@@ -133,14 +135,21 @@ class _Planner:
         self.flavor = flavor
         self.now_s = now_s
         self.budget_gpu_s = budget_gpu_s
-        # a slot counts on the room of what it waits for, so that stays where it is
-        self.slots = [slot for slot in scheduler.slots.values() if slot.name != gang.workload.name]
-        self.waited = {name for slot in self.slots for name in slot.waits_for}
         self.excluded: set[str] = set()
         self.out: dict[str, _Settling] = {}
         self.prices: dict[str, float] = {}
         self.rows: Ints = np.zeros((3, 0), np.int64)
         self.room = self._room_maker()
+
+    @cached_property
+    def slots(self) -> list[Slot]:
+        """The reserved starts of others."""
+        return [slot for slot in self.scheduler.slots.values() if slot.name != self.gang.workload.name]
+
+    @cached_property
+    def waited(self) -> set[str]:
+        """What reserved starts wait for: they count on its room, so it stays where it is."""
+        return {name for slot in self.slots for name in slot.waits_for}
 
     def price(self, run: RunningGang) -> float | None:
         """What moving it loses, in GPU-seconds; None if it stays where it is."""

@@ -106,8 +106,8 @@ class Future:
         self._used = self._dead = 0
         self._ends: list[float] = []
         self._due: list[tuple[float, str]] = []
-        self._slots: dict[str, Slot] = {}
-        self._slot_nodes: Ints = np.zeros(0, np.int64)
+        self._slots: dict[Slot, None] = {}
+        self._slots_on = np.zeros(nodes, np.int64)
         for run in runs:
             booked = self._enter(run, run.rows, now_s)
             self._move(booked.rows, -1, booked.end_s, math.inf, now_s)
@@ -179,23 +179,18 @@ class Future:
 
     def _keep(self, others: Sequence[Slot], now_s: float) -> None:
         """Book the slots of others, and no more than these."""
-        wanted = {slot.name: slot for slot in others}
-        changed = False
-        for name, slot in list(self._slots.items()):
-            if wanted.get(name) is not slot:
-                self._move(slot.rows, -1, slot.start_s, slot.end_s, now_s)
-                del self._ends[bisect_left(self._ends, slot.end_s)]
-                del self._slots[name]
-                changed = True
-        for name, slot in wanted.items():
-            if name not in self._slots:
+        wanted = set(others)
+        for slot in [slot for slot in self._slots if slot not in wanted]:
+            self._move(slot.rows, -1, slot.start_s, slot.end_s, now_s)
+            del self._ends[bisect_left(self._ends, slot.end_s)]
+            del self._slots[slot]
+            self._slots_on[slot.nodes] -= 1
+        for slot in others:
+            if slot not in self._slots:
                 self._move(slot.rows, 1, slot.start_s, slot.end_s, now_s)
                 insort(self._ends, slot.end_s)
-                self._slots[name] = slot
-                changed = True
-        if changed:
-            nodes = [slot.nodes for slot in self._slots.values()]
-            self._slot_nodes = np.unique(np.concatenate([np.zeros(0, np.int64), *nodes]))
+                self._slots[slot] = None
+                self._slots_on[slot.nodes] += 1
 
     def _move(self, rows: Ints, sign: int, from_s: float, to_s: float, now_s: float) -> None:
         """Take (1) or give back (-1) what pods use in a time."""
@@ -241,9 +236,10 @@ class Future:
         ended = np.ascontiguousarray(self._pods[:3, : self._used][:, self._pod_ends[: self._used] <= start_s])
         _release(ended, state.nodes, state.shapes)
         try:
-            held = np.zeros((len(self._slot_nodes), self._width), np.int64)
-            _kept_free(self._slot_nodes, start_s, start_s + lasts_s, self._points, state.nodes, held)
-            with cluster.holding(Hold(self._slot_nodes, held)):
+            rows = np.flatnonzero(self._slots_on)
+            held = np.zeros((len(rows), self._width), np.int64)
+            _kept_free(rows, start_s, start_s + lasts_s, self._points, state.nodes, held)
+            with cluster.holding(Hold(rows, held)):
                 placed = cluster.place(kind, flavor)
                 if isinstance(placed, Reason):
                     return None
@@ -257,9 +253,9 @@ class Future:
         there = np.zeros(len(self._cluster.state.node_list), np.bool_)
         there[found.nodes] = True
         pods = self._pods[:, : self._used]
-        owners: list[int] = np.unique(pods[3, there[pods[0]] & (self._pod_ends[: self._used] <= start_s)]).tolist()
-        for number in owners:
+        owners: list[int] = pods[3, there[pods[0]] & (self._pod_ends[: self._used] <= start_s)].tolist()
+        for number in dict.fromkeys(owners):
             found.build_on(self._owners[number].run, self._cluster)
-        before = (slot for slot in self._slots.values() if slot.end_s <= start_s and found.shares_nodes(slot))
+        before = (slot for slot in self._slots if slot.end_s <= start_s and found.shares_nodes(slot))
         found.sure &= all(slot.sure and slot.limited for slot in before)
         return found
