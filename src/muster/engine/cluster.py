@@ -94,7 +94,8 @@ class Cluster:
         self._ranked = config.rank_groups
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
-        self._released: list[int] = []
+        self._releases = 0
+        self._released_at = np.zeros(len(self.state.node_list), np.int64)
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
         self._kinds: dict[_Key, GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
@@ -132,7 +133,7 @@ class Cluster:
         self.fleet = replace(self.fleet, nodes=(*self.fleet.nodes[:position], node, *self.fleet.nodes[position + 1 :]))
         if self.flavored and node.flavor not in self.flavors:
             self.flavors = (*self.flavors, node.flavor)
-        self._released.append(position)
+        self._note_released(position)
         for kind in self._kinds.values():
             kind.never.clear()
 
@@ -195,11 +196,15 @@ class Cluster:
     def release(self, rows: Ints) -> None:
         """Take back what a gang was given: what was refused may fit now."""
         self.give_back(rows)
-        self._released += rows[0].tolist()
+        self._note_released(rows[0])
+
+    def _note_released(self, nodes: Ints | int) -> None:
+        self._releases += 1
+        self._released_at[nodes] = self._releases
 
     def note_refused(self, kind: GangKind, flavor: str, reason: Reason) -> None:
         """The gang does not fit on what is free now."""
-        kind.refused[flavor] = (len(self._released), reason)
+        kind.refused[flavor] = (self._releases, reason)
 
     def still_refused(self, kind: GangKind, flavor: str) -> Reason | None:
         """Why the gang does not fit, if that is known already; None if it must be tried.
@@ -211,7 +216,7 @@ class Cluster:
         if noted is None:
             return None
         at, reason = noted
-        if at == len(self._released):
+        if at == self._releases:
             return reason
         nodes = self._released_since(at)
         for shape in self.pods_of(kind, flavor)[0].tolist():
@@ -222,9 +227,9 @@ class Cluster:
 
     def _released_since(self, at: int) -> Ints:
         known_at, known_end, nodes = self._since
-        if (known_at, known_end) != (at, len(self._released)):
-            nodes = np.unique(np.array(self._released[at:], np.int64))
-            self._since = (at, len(self._released), nodes)
+        if (known_at, known_end) != (at, self._releases):
+            nodes = np.flatnonzero(self._released_at > at)
+            self._since = (at, self._releases, nodes)
         return nodes
 
     def take(self, rows: Ints) -> None:

@@ -70,9 +70,9 @@ class Future:
         # beside sure slots it counts for as long as it may run; then so it does beside the others
         lasts_s = max(expected_s, surely_s(gang.workload)) if any(slot.sure for slot in others) else expected_s
         starts = self._possible(kind, flavor, lasts_s, self._times(now_s, until_s))
-        if not self._slots and len(starts) > 8:  # with more room nothing fails that did not before
-            first = bisect_left(
-                starts, True, key=lambda start_s: self._placed(kind, flavor, lasts_s, start_s) is not None
+        if not self._slots and len(starts) > 8 and self._placed(kind, flavor, lasts_s, starts[0]) is None:
+            first = bisect_left(  # with more room nothing fails that did not before
+                starts, True, lo=1, key=lambda start_s: self._placed(kind, flavor, lasts_s, start_s) is not None
             )
             starts = starts[first : first + 1]
         for start_s in starts:

@@ -1,0 +1,76 @@
+"""Public traces through the whole scheduling cycle: EASY backfill beside first come first served.
+
+    .venv/bin/python benchmarks/backfill.py [DATA] [--traces hpc2n,RICC] [--jobs N]
+
+DATA is a folder with jobs/hpc2n.swf and jobs/RICC-2010-2.swf.gz (default: $MUSTER_DATA, else ../shared/data). Each
+trace is run three times: strict, EASY (one reserved start), and EASY with each job running to its limit. Jobs are killed
+at their limits. In the last run no reserved start may be delayed, which is checked for each job: exit code 1 if one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from bench_data import default_data, need
+from muster.engine.config import Config
+from muster.model.snapshot import Snapshot
+from muster.model.workload import Workload
+from muster.sim.cluster_run import ClusterRun
+from muster.traces import read_fleet, read_workload
+
+TRACES = {
+    "hpc2n": ("jobs/hpc2n.swf", "uniform:nodes=120,gpus=0,cpu=2"),
+    "RICC": ("jobs/RICC-2010-2.swf.gz", "uniform:nodes=1024,gpus=0,cpu=8"),
+}
+SLACK_S = 1e-3
+
+
+def run(name: str, fleet: str, jobs: Sequence[Workload], queueing: str) -> int:
+    """One run and its line; how many reserved starts were missed."""
+    started = time.perf_counter()
+    config = Config(ordering="fifo", queueing=queueing, reclaim=False, preempt_lower_priority=False)  # pyright: ignore[reportArgumentType]
+    cluster = ClusterRun(Snapshot(read_fleet(fleet)[0]), jobs, config)
+    stories = cluster.run()
+    waits = [story.started_s - story.submitted_s for story in stories if not math.isnan(story.started_s)]
+    late = [story.started_s - story.promised_s for story in stories if not math.isnan(story.promised_s)]
+    missed = sum(each > SLACK_S for each in late)
+    print(
+        f"{name:24} {len(jobs):>8,} jobs  mean wait {statistics.fmean(waits):10,.0f} s  median {statistics.median(waits):9,.0f} s"
+        f"  {len(late):>7,} had a reserved start, {missed:,} missed it"
+        f"  {cluster.cycles:>8,} cycles in {time.perf_counter() - started:6.1f} s",
+        flush=True,
+    )
+    return missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default=default_data(), type=Path)
+    parser.add_argument("--traces", default="hpc2n,RICC")
+    parser.add_argument("--jobs", type=int, help="only so many jobs of each trace")
+    options = parser.parse_args()
+    chosen = {name: TRACES[name] for name in options.traces.split(",")}
+    need(*(options.data / path for path, _ in chosen.values()))
+    print(f"Machine: {platform.processor() or platform.machine()}, Python {platform.python_version()}, one core")
+    missed = 0
+    for name, (path, fleet) in chosen.items():
+        jobs = tuple(islice(read_workload(f"swf:{options.data / path}", read_fleet(fleet)[0]).workloads, options.jobs))
+        limited = tuple(replace(job, duration_s=job.time_limit_s or job.duration_s) for job in jobs)
+        run(f"{name}, strict", fleet, jobs, "strict")
+        run(f"{name}, EASY", fleet, jobs, "backfill")
+        missed += run(f"{name}, EASY, to limits", fleet, limited, "backfill")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
