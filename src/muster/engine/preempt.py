@@ -39,7 +39,10 @@ class Part:
         self.run = run
         self.columns = columns
         self.whole = whole
-        self.rows = run.rows[:, columns] if len(columns) < run.rows.shape[1] else run.rows
+        if len(columns) == run.rows.shape[1] and not run.missing:
+            self.rows, self.milli = run.rows, run.kind.milli
+            return
+        self.rows = run.rows[:, columns]
         shapes = scheduler.cluster.state.shapes
         pods = self.rows[1]
         self.milli = int((shapes.gpus[pods] * shapes.gpu_milli[pods]).sum())
@@ -143,75 +146,93 @@ def may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool
 def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part]) -> list[Part] | None:
     cluster, quota = scheduler.cluster, scheduler.quota
     kind = gang.kind.least
-    stopped: list[Part] = []
+    stopped: dict[Part, None] = {}
+    again: list[Part] = []
 
     def stop(part: Part) -> None:
         cluster.give_back(part.rows)
         quota.refund(part.run.workload.queue, flavor, part.milli)
+        stopped[part] = None
 
     def go_on(part: Part) -> None:
         cluster.take(part.rows)
         quota.charge(part.run.workload.queue, flavor, part.milli)
+        del stopped[part]
+
+    def stop_only(count: int) -> None:
+        """Stop the first ``count`` of all that was stopped so far."""
+        while len(stopped) > count:
+            again.append(next(reversed(stopped)))
+            go_on(again[-1])
+        while len(stopped) < count:
+            stop(again.pop())
 
     def starts() -> bool:
         if scheduler.queues and quota.fits(gang.workload.queue, flavor, kind.milli) is not None:
             return False
         return cluster.fits(kind, flavor)
 
+    freed = tried = 0
+    due = kind.milli - int(cluster.state.nodes.gpu_free.sum())
+    if sum(part.milli for part in candidates) < due:
+        return None
     try:
-        freed = 0
-        patience = 0
-        enough = False
+        # ideally it is tried after each stop; more room never makes it fail, so not before enough is free in all, then
+        # after ever longer steps, and between the last two by halving
         for part in candidates:
             other = part.run.workload.queue != gang.workload.queue
             if other and scheduler.queues and not quota.owes(part.run.workload.queue, gang.workload.queue, flavor):
                 continue  # the others of its queue have given back what it had borrowed
             stop(part)
-            stopped.append(part)
-            freed += part.milli
-            # trying costs more than stopping: not before enough is free in all, then after ever longer steps
-            if freed >= patience and starts():
-                enough = True
-                break
-            patience = max(patience, freed + freed // 8)
-        if not enough and not (stopped and starts()):
-            return None
+            freed += part.milli or 1
+            if freed >= due:
+                if starts():
+                    break
+                tried, due = len(stopped), freed + freed // 8
+        else:
+            if len(stopped) == tried or not starts():
+                return None
+        enough = len(stopped)
+        while enough - tried > 1:
+            stop_only((enough + tried) // 2)
+            enough, tried = (len(stopped), tried) if starts() else (enough, len(stopped))
+        stop_only(enough)
         needed: list[Part] = []
         whole: set[str] = set()
-        for part in reversed(stopped[:]):
+        for part in reversed(list(stopped)):
             name = part.run.workload.name
             if name in whole:  # the rest of it is stopped, so these are too
                 continue
             go_on(part)
-            stopped.remove(part)
             if starts():
                 continue
             stop(part)
             if part.whole:
                 whole.add(name)
+                needed.append(part)
             else:
-                part = _fewer(scheduler, part, stop, go_on, starts)
-            stopped.append(part)
-            needed.append(part)
+                needed.append(_fewer(scheduler, part, stopped, stop, go_on, starts))
         return needed[::-1]
     finally:
-        for part in stopped:
+        for part in list(stopped):
             go_on(part)
 
 
 def _fewer(
-    scheduler: Scheduler, part: Part, stop: Callable[[Part], None], go_on: Callable[[Part], None],
-    starts: Callable[[], bool],
+    scheduler: Scheduler, part: Part, stopped: dict[Part, None], stop: Callable[[Part], None],
+    go_on: Callable[[Part], None], starts: Callable[[], bool],
 ) -> Part:  # fmt: skip
     """Of the pods of an elastic gang that were taken, only those that are needed: the others are put back."""
     run = part.run
     if run.kind.groups.near > 1 or (run.kind.topology is not None and run.kind.topology.segment):
         return part  # it runs with whole replicas or segments only
+    pods = [Part(scheduler, run, [column], whole=False) for column in part.columns]
+    del stopped[part]
+    stopped.update(dict.fromkeys(pods))
     needed: list[int] = []
-    for column in part.columns:
-        pod = Part(scheduler, run, [column], whole=False)
+    for pod in pods:
         go_on(pod)
         if not starts():
             stop(pod)
-            needed.append(column)
+            needed += pod.columns
     return Part(scheduler, run, needed, whole=False)
