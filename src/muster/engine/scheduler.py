@@ -335,9 +335,9 @@ class Scheduler:
         heap: list[tuple[Turn, Claim, Gang]] = []
 
         def push(claim: Claim, after: Gang | None) -> None:
-            gang = self.pending.next_within(claim, after, UNLIMITED)
-            if gang is not None and gang.kind.least.milli > (reach := self._within_reach(gang)):
-                gang = self.pending.next_within(claim, gang, reach)
+            # nothing behind it has a higher priority, so what it could reach is the most that the others could
+            first = after or self.pending.next_within(claim, None, UNLIMITED)
+            gang = first and self.pending.next_within(claim, after, self._within_reach(first))
             if gang is not None:
                 heapq.heappush(heap, (self._turn(gang), claim, gang))
 
