@@ -127,8 +127,12 @@ class NodeArrays(NamedTuple):
 
     All int64. ``kind`` is the node's hardware kind; ``free_*`` what is left; ``gpu_free`` is N x G, 0 beyond
     ``gpus`` and on unhealthy devices; ``pods`` the pods on the node; ``gpu_classes`` N x (G + 2), the pods by GPU
-    class (`gpu_class`); ``version`` rises with each change; ``changes`` is a ring of the nodes changed last and
-    ``change_count[0]`` how many changes there were.
+    class (`gpu_class`); ``version`` rises with each change; ``changes`` is a ring of the nodes changed last,
+    ``change_count[0]`` how many changes there were, and ``change_count[1]`` the sum of ``shared``.
+
+    ``gpu_use`` (N x G) says who shares a GPU: owner << 32 | used MIG slices << 16 | number of pods; 0 is nobody, and
+    pods that take it whole are not counted. ``shared`` is how many GPUs of the node are kept from others by that.
+    ``gpu_mig`` (N x G, fixed) is what MIG instances a GPU offers: number of its table << 40 | a bit a placement.
     """
 
     kind: Ints
@@ -140,13 +144,21 @@ class NodeArrays(NamedTuple):
     gpu_free: Ints
     pods: Ints
     gpu_classes: Ints
+    gpu_use: Ints
+    gpu_mig: Ints
+    shared: Ints
     version: Ints
     changes: Ints
     change_count: Ints
 
 
 class ShapeArrays(NamedTuple):
-    """What S pod shapes ask for; all int64. ``static_refusals`` is C x N: refusals that no change of state lifts."""
+    """What S pod shapes ask for; all int64. ``static_refusals`` is C x N: refusals that no change of state lifts.
+
+    ``sharing`` is 5 x S (rows are named in `muster.policy.sharing`): the owner of its share; first and number of the
+    rows that are its MIG instances, one a start; and of such a row its placement (as in ``gpu_mig``) and its slices.
+    ``layouts`` has a row a MIG table: of each placement log2(memory slices) << 16 | slices; 0 is none.
+    """
 
     cpu: Ints
     memory: Ints
@@ -154,6 +166,8 @@ class ShapeArrays(NamedTuple):
     gpu_milli: Ints
     constraint: Ints
     static_refusals: Ints
+    sharing: Ints
+    layouts: Ints
 
 
 class Knowledge(NamedTuple):
@@ -172,8 +186,8 @@ class Knowledge(NamedTuple):
 
 _i1, _i2 = types.int64[::1], types.int64[:, ::1]
 _f1, _f2 = types.float64[::1], types.float64[:, ::1]
-NODES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i1, _i2, _i1, _i2, _i1, _i1, _i1], NodeArrays)
-SHAPES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i2], ShapeArrays)
+NODES_TYPE = types.NamedTuple([*[_i1] * 6, _i2, _i1, _i2, _i2, _i2, _i1, _i1, _i1, _i1], NodeArrays)
+SHAPES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i2, _i2, _i2], ShapeArrays)
 KNOWLEDGE_TYPE = types.NamedTuple([_f1, _f1, _f2, _i1, _f1], Knowledge)
 _f1_row, _i1_row = types.float64[::1], types.int8[::1]
 SCORES_SIGNATURE = types.void(types.int64, _i1, types.int64, NODES_TYPE, SHAPES_TYPE, KNOWLEDGE_TYPE, _f1_row, _i1_row)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from muster.engine.kernels import nodes
+from muster.engine.kernels import devices, nodes
 from muster.model.reasons import WORKLOAD_BIT, Reason
 
 
@@ -8,4 +8,6 @@ def test_kernel_bits_are_the_masks_of_reasons() -> None:
     static = {"UNSCHEDULABLE", "SELECTOR", "TAINT", "GPU_MODEL", "SPARE"}
     for reason in Reason:
         if reason.name not in static and reason.bit < WORKLOAD_BIT:
-            assert getattr(nodes, reason.name) == reason.mask
+            known = [vars(module)[reason.name] for module in (nodes, devices) if reason.name in vars(module)]
+            assert known
+            assert set(known) == {reason.mask}

@@ -16,6 +16,8 @@ GPUS = tuple(Device(index, "A") for index in range(4))
 NODE = Node("n", 8000, 64, GPUS, labels=(("pool", "train"),))
 POD = PodShape(4000, 32, 2, 1000)
 PART = PodShape(0, 0, 1, 600)
+SLICE = PodShape(0, 0, 1, 125, mig_profile="1g.10gb")
+ONE = replace(NODE, devices=(Device(0, "H100"),))
 SICK = tuple(replace(device, healthy=device.index > 2) for device in GPUS)
 TAINT = Taint("gpu", "yes", "NoSchedule")
 
@@ -54,6 +56,17 @@ SCENARIOS: list[tuple[str, Node, list[tuple[PodShape, int]], PodShape, list[Reas
     ("fractions are left", NODE, [(PART, 1 << at) for at in range(4)], PodShape(0, 0, 1, 400), []),
     ("CPU is taken", NODE, [(PodShape(4001), 0)], POD, [Reason.CPU_FREE]),
     ("memory is taken", NODE, [(PodShape(0, 33), 0)], POD, [Reason.MEMORY_FREE]),
+    ("another tenant shares it", ONE, [(replace(PART, tenant="a"), 1)], PodShape(0, 0, 1, 400), [Reason.GPU_SHARED]),
+    ("another way of sharing it", ONE, [(PART, 1)], PodShape(0, 0, 1, 400, sharing="mps"), [Reason.GPU_SHARED]),
+    ("a share of the same tenant", ONE, [(replace(PART, tenant="a"), 1)], PodShape(0, 0, 1, 400, tenant="a"), []),
+    ("it is split", ONE, [(SLICE, 1)], PodShape(0, 0, 1, 400), [Reason.GPU_SHARED]),
+    ("a slice beside others", ONE, [(SLICE, 1)], SLICE, []),
+    ("no legal start", ONE, [(SLICE, 1)] * 7, SLICE, [Reason.MIG_START]),
+    ("too few slices", ONE, [(SLICE, 1)] * 7, replace(SLICE, mig_profile="3g.40gb"), [Reason.GPU_FREE]),
+    ("no such slices", ONE, [], replace(SLICE, mig_profile="1g.5gb"), [Reason.SHARING_MODE]),
+    ("no slices at all", NODE, [], SLICE, [Reason.SHARING_MODE]),
+    ("shared by another mode", replace(NODE, sharing="mps"), [], POD, [Reason.SHARING_MODE]),
+    ("no GPU for a slice", replace(NODE, devices=()), [], SLICE, [Reason.GPU_COUNT]),
     ("a CPU pod minds no GPUs", NODE, [(PodShape(0, 0, 4), 0b1111)], PodShape(8000), []),
     (
         "several at once, in the order of their tiers",
@@ -72,7 +85,7 @@ SCENARIOS: list[tuple[str, Node, list[tuple[PodShape, int]], PodShape, list[Reas
 def test_one_node(node: Node, running: list[tuple[PodShape, int]], pod: PodShape, reasons: list[Reason]) -> None:
     state = FleetState(Fleet((node,)))
     for shape, devices in running:
-        state.assign(Allocation(0, state.shape_id(shape), devices))
+        state.assign(Allocation(0, state.row_on(state.shape_id(shape), 0, devices), devices))
     placer = Placer(state, find_policy("best-fit").load_score())
     verdict = placer.verdict(state.shape_id(pod))
     assert (verdict.nodes, verdict.feasible) == (1, 0 if reasons else 1)

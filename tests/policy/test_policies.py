@@ -147,5 +147,5 @@ def test_policies_are_complete(name: str) -> None:
 
 def test_no_policy_file_is_left_out() -> None:
     files = {path.stem for path in (ROOT / "src/muster/policy").glob("*.py")}
-    shared = {"__init__", "registry", "gpus", "fragmentation"}
+    shared = {"__init__", "registry", "gpus", "fragmentation", "sharing"}
     assert files - shared == {entry.module.rpartition(".")[2] for entry in POLICIES.values()}

@@ -9,20 +9,21 @@
     preset naive: queueing=best-effort    settings of the cycle; each preset starts afresh. NAME alone: the defaults
     at 0: submit a 8x8 limit=1h; submit b 8x8
     expect +a, b@3600, b:CAPACITY
-    where a: n00 n01                      optional: the nodes of a, in the order of its ranks
+    where a: n00 n01                      optional: the nodes of a, in the order of its ranks; n00/1 is its GPU 1, and
+                                          n00/1@4 the MIG instance on it that starts at memory slice 4
     at 1h: finish a
     expect +b
     at 1h: nothing
     expect nothing                        the last round: nothing may change any more
 
-Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``), ``finish``, ``end`` (stopped for good), ``fail``
-(``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``idle NAME`` (it uses no GPU from now on),
-``lose NODE`` (with all that runs on it), ``cordon NODE``, ``back NODE``, ``nothing``, and ``restart`` (a new scheduler
-from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the difference: ``+a``
-started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start, ``-a`` stopped,
-``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a reserved start,
-``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods hold
-their places and the gang has not begun. ``a@60?`` is a reserved start that rests on predictions.
+Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``; MIG: ``1x3g.40gb``), ``finish``, ``end`` (stopped
+for good), ``fail`` (``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``idle NAME`` (it uses no
+GPU from now on), ``lose NODE`` (with all that runs on it), ``cordon NODE``, ``back NODE``, ``nothing``, and ``restart``
+(a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the
+difference: ``+a`` started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start,
+``-a`` stopped, ``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a reserved
+start, ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods
+hold their places and the gang has not begun. ``a@60?`` is a reserved start that rests on predictions.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import msgspec
 from muster.engine.config import Config
 from muster.engine.quota import quota_warnings
 from muster.engine.scheduler import Scheduler
+from muster.engine.sharing import mig_milli
 from muster.engine.state import Allocation
 from muster.errors import MusterError
 from muster.model.fleet import Device, Fleet, Node, Topology
@@ -121,8 +123,10 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
 _Values = dict[str, Callable[[str], Any]]
 _QUEUE: _Values = {
     "quotas": read_quotas, "nominal": gpus, "borrow": gpus, "lend": gpus, "weight": float, "min_runtime": seconds,
-    "user_limit": gpus, "reclaim": seconds, "ramp": gpus, "max_priority": int,
+    "user_limit": gpus, "reclaim": seconds, "ramp": gpus, "max_priority": int, "tenant": str,
 }  # fmt: skip
+MIG_MODELS = ("H100",)
+"""Scenarios name profiles of this model."""
 _RACK = {
     "required": TopologyRequest(required="rack"),
     "preferred": TopologyRequest(preferred="rack"),
@@ -132,6 +136,7 @@ _SUBMIT: _Values = {
     "queue": str, "user": str, "limit": seconds, "priority": int, "quality": str, "rack": _RACK.__getitem__,
     "preemptible": {"no": False, "yes": True}.__getitem__, "after": str, "hold": seconds, "deadline": seconds,
     "restart": seconds, "flavors": lambda value: tuple(value.split("+")), "tensor": int, "pipeline": int,
+    "tenant": str, "sharing": str,
 }  # fmt: skip
 
 
@@ -183,7 +188,7 @@ def read_queue(text: str, fleet: Fleet) -> Queue:
     return Queue(
         words[0], words[2] if len(words) == 3 else "", given.get("weight", 1.0), quotas,
         given.get("min_runtime", 0.0), given.get("user_limit"), given.get("max_priority"), given.get("reclaim", 0.0),
-        given.get("ramp", 0.0),
+        given.get("ramp", 0.0), tenant=given.get("tenant", ""),
     )  # fmt: skip
 
 
@@ -282,7 +287,7 @@ def _checked_event(words: list[str]) -> list[str]:
         raise ValueError(f"{' '.join(words)!r} is no event; events are {', '.join(_COUNTS)}")
     if words[0] == "submit":
         pairs(words[3:], _SUBMIT)
-        if re.fullmatch(r"(\d+-)?\d+x\d+(\.\d+)?", words[2]) is None:
+        if re.fullmatch(r"(\d+-)?\d+x\d+(\.\d+|g\.\d+gb)?", words[2]) is None:
             raise ValueError(f"{words[2]!r} is no size; such as 4x8, pods x GPUs")
     return words
 
@@ -304,13 +309,21 @@ def _expanded(word: str) -> list[str]:
     return [f"{match[1]}{name}{after}" for name in series(match[2])]
 
 
+def shape_of(size: str, sharing: str, tenant: str) -> PodShape:
+    """The shape of ``8`` (GPUs), ``0.5`` (of one) or ``3g.40gb`` (a MIG instance)."""
+    if size.endswith("gb"):
+        return PodShape(1000, 0, 1, mig_milli(size, MIG_MODELS), mig_profile=size)
+    if float(size) >= 1:
+        return PodShape(1000, 0, int(size))
+    return PodShape(1000, 0, 1, gpus(size), sharing=sharing, tenant=tenant)
+
+
 def workloads(words: list[str], now_s: float) -> list[Workload]:
     """The workloads of a ``submit``."""
     given = pairs(words[3:], _SUBMIT)
     pods, size = words[2].split("x")
     least, _, count = pods.rpartition("-")
-    share = float(size)
-    shape = PodShape(1000, 0, int(share)) if share >= 1 else PodShape(1000, 0, 1, gpus(size))
+    shape = shape_of(size, given.get("sharing", ""), given.get("tenant", ""))
     return [
         Workload(
             name, (PodSet(shape, int(count), int(least) if least else None),), submitted_s=now_s,
@@ -346,7 +359,7 @@ def run_section(scenario: Scenario, section: Section) -> None:
                 raise ValueError(f"under {section.name} at {each.now_s:g}\n  expected {told[0]}\n  got      {told[1]}")
             for where_line, name, nodes in each.where:
                 line = where_line
-                stands = driver.nodes_of(name)
+                stands = driver.devices_of(name) if "/" in nodes[0] else driver.nodes_of(name)
                 if stands != nodes:
                     raise ValueError(f"{name} stands on {' '.join(stands)}, not on {' '.join(nodes)}")
     except (ValueError, KeyError, AssertionError, MusterError) as error:
@@ -414,6 +427,15 @@ class Whole:
         stands = [names[node] for node in nodes]
         return [node for index, node in enumerate(stands) if index == 0 or stands[index - 1] != node]
 
+    def devices_of(self, name: str) -> list[str]:
+        places = self.scheduler.cluster.places(self.scheduler.running[name].rows)
+        starts = [f"@{place.mig_start}" if place.mig else "" for place in places]
+        return [
+            f"{place.node}/{device}{start}"
+            for place, start in zip(places, starts, strict=True)
+            for device in place.devices
+        ]
+
 
 class OneByOne:
     """Gangs whose pods start one by one, in the simulated cluster; all submissions are known before it starts."""
@@ -443,6 +465,9 @@ class OneByOne:
                 yield f"+{workload.name}"
             elif held := sum(name.startswith(f"{workload.name}/") for name in names):
                 yield f"{workload.name}={held}/{workload.pods}"
+
+    def devices_of(self, name: str) -> list[str]:
+        return self.nodes_of(name)
 
     def nodes_of(self, name: str) -> list[str]:
         raise ValueError(f"it is not kept where the pods of {name} stand")

@@ -36,6 +36,7 @@ SOURCES: dict[str, Source] = {
     "mig-lgipp-a30": Source("nvidia-smi mig -lgip and -lgipp on A30, public logs", _READ),
     "mig-rtx": Source("NVIDIA MIG User Guide, RTX PRO 6000 profiles and slice configurations", _READ),
     "mig-toggle": Source("NVIDIA MIG User Guide, Getting Started with MIG (GPU reset on A100)", _READ),
+    "mps": Source("NVIDIA MPS guide, and NVIDIA/k8s-device-plugin 1b826ac (v0.20.0): at most 48 replicas", _READ),
     "go-nvml": Source("NVIDIA/go-nvml mock tables (pkg/nvml/mock/shared/gpus)", "2025"),
     "test-infra": Source("NVIDIA/k8s-test-infra 3b2b865, mock NVML configurations", "2026"),
     "parted": Source("NVIDIA/mig-parted configuration and NVIDIA/gpu-operator a22dbf6", "2026-08-21"),

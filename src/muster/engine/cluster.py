@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,6 +16,7 @@ from muster.engine.kernels.hold import hold_free
 from muster.engine.kernels.nodes import apply
 from muster.engine.placement import Placer
 from muster.engine.requests import Refused
+from muster.engine.sharing import keep_whole, with_tenant, without_tenants
 from muster.engine.sizes import sizes_of
 from muster.engine.state import Allocation, FleetState
 from muster.engine.topology import place_gang as place_in_topology
@@ -74,14 +75,19 @@ class Cluster:
 
     ``flavored`` makes nodes of one flavor selectable: pods are then bound to the nodes of the flavor that is tried.
     A kind that was refused is not tried again before something was released on a node that one of its pods could use.
+    ``tenants`` are those of the queues: pods that name none share GPUs as those of their queue. None: no tenants are
+    told apart, also not those that pods name.
     """
 
-    def __init__(self, fleet: Fleet, config: Config, *, flavored: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, config: Config, *, flavored: bool, tenants: Mapping[str, str] | None = None
+    ) -> None:
         placement, whole = config.placement, config.keep_whole
         policy = find_policy(placement)
         if policy.needs_tuning or policy.needs_typical:
             raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint="such as best-fit")
         self.fleet = fleet
+        self.tenants = tenants
         self.flavored = flavored
         self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
         self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
@@ -102,7 +108,11 @@ class Cluster:
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""
-        return self.kind(workload.pod_sets, workload.topology, workload.flavors, self._groups_of(workload))
+        if self.tenants is None:
+            pod_sets = without_tenants(workload.pod_sets)
+        else:
+            pod_sets = with_tenant(workload.pod_sets, self.tenants.get(workload.queue, ""))
+        return self.kind(pod_sets, workload.topology, workload.flavors, self._groups_of(workload))
 
     def _groups_of(self, workload: Workload) -> RankGroups:
         return rank_groups(workload) if self._ranked else NO_GROUPS
@@ -241,9 +251,10 @@ class Cluster:
         shapes = [shape for shape, count in self.pods_of(kind, flavor).T.tolist() for _ in range(count)]
         rows = np.zeros((3, len(places)), np.int64)
         for index, (place, shape) in enumerate(zip(places, shapes, strict=False)):
-            devices = sum(1 << device for device in place.devices)
-            self.state.assign(Allocation(self.position[place.node], shape, devices))
-            rows[:, index] = self.position[place.node], shape, devices
+            node, devices = self.position[place.node], sum(1 << device for device in place.devices)
+            row = self.state.row_on(shape, node, devices, place.mig_start)
+            self.state.assign(Allocation(node, row, devices))
+            rows[:, index] = node, row, devices
         return rows
 
     def places(self, rows: Ints) -> tuple[PodPlacement, ...]:
@@ -253,7 +264,9 @@ class Cluster:
         for node, shape, devices in pods:
             indexes = tuple(index for index in range(devices.bit_length()) if devices >> index & 1)
             milli = self.state.shape_list[shape].gpu_milli if indexes else 0
-            found.append(PodPlacement(self.state.node_names[node], indexes, milli))
+            instance = self.state.instances.get(shape)
+            mig = (instance.profile, instance.start) if instance else ("", -1)
+            found.append(PodPlacement(self.state.node_names[node], indexes, milli, *mig))
         return tuple(found)
 
     def verdict(self, kind: GangKind, flavor: str) -> tuple[PodShape, Verdict]:
@@ -270,6 +283,8 @@ class Cluster:
             yield
             return
         held = hold.amounts.copy()
+        if self.state.owned:
+            keep_whole(held)
         _hold_free(hold.rows, held, 1, self.state.nodes)
         try:
             yield

@@ -32,9 +32,9 @@ from muster.engine.pending import Gang
 from muster.engine.preempt import may_be_stopped
 from muster.engine.room import Option, RoomMaker
 from muster.engine.running import RunningGang
+from muster.engine.state import Allocation
 from muster.engine.timeline import Slot
 from muster.kernels import Ints
-from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.plan import Migrate
 from muster.model.reasons import Reason
 from muster.model.workload import Workload
@@ -276,37 +276,15 @@ class _Planner:
 
     def _stay(self, each: _Settling) -> None:
         """Let pods stay where they were and nothing else is now; if it matters where they stand, all or none."""
-        nodes, shapes = self.cluster.state.nodes, self.cluster.state.shapes
-        newly_shared = self._newly_shared()
         with self._beside(self._holds(each.run.workload)):
             pods: list[list[int]] = each.run.rows.T.tolist()
             for number, (node, shape, devices) in enumerate(pods):
-                free = nodes.gpu_free[node]
-                each.stays[number] = (
-                    shapes.cpu[shape] <= nodes.cpu_free[node]
-                    and shapes.memory[shape] <= nodes.memory_free[node]
-                    and all(
-                        free[device] >= shapes.gpu_milli[shape] and (node, device) not in newly_shared
-                        for device in range(devices.bit_length())
-                        if devices >> device & 1
-                    )
-                )
+                each.stays[number] = self.cluster.state.has_free(Allocation(node, shape, devices))
                 if each.stays[number]:
                     self.cluster.take(each.run.rows[:, number : number + 1])
         if not each.run.kind.anywhere and not each.stays.all():
             self.cluster.give_back(each.run.rows[:, each.stays])
             each.stays[:] = False
-
-    def _newly_shared(self) -> set[tuple[int, int]]:
-        """Devices of which somebody has got a part in this plan: who may share them is for the placement to say."""
-        found: set[tuple[int, int]] = set()
-        shapes = self.cluster.state.shape_list
-        for rows in (self.rows, *(each.new for each in self.out.values() if each.new is not None)):
-            pods: list[list[int]] = rows.T.tolist()
-            for node, shape, devices in pods:
-                if 0 < shapes[shape].gpu_milli_total < shapes[shape].gpus * WHOLE_GPU_MILLI:
-                    found |= {(node, device) for device in range(devices.bit_length()) if devices >> device & 1}
-        return found
 
     def _unsettled(self, each: _Settling) -> GangKind:
         """What of it needs a place: the pods that do not stay; all, if it asks for anything of their places."""

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from muster.engine.placement import empty_knowledge
+from muster.engine.sharing import queue_tenants, with_tenant
 from muster.engine.state import Allocation, FleetState
 from muster.errors import InputError
 from muster.model.fleet import WHOLE_GPU_MILLI
@@ -41,13 +42,16 @@ def assign_running(state: FleetState, snapshot: Snapshot) -> None:
         CapacityError: the pods hold more than there is.
     """
     position = {name: index for index, name in enumerate(state.node_names)}
+    tenants = queue_tenants(snapshot.queues)
     for run in snapshot.running:
-        shapes = [one.shape for one in run.workload.pod_sets for _ in range(one.count)]
+        sets = with_tenant(run.workload.pod_sets, tenants.get(run.workload.queue, ""))
+        shapes = [one.shape for one in sets for _ in range(one.count)]
         for shape, pod in zip(shapes, run.pods, strict=False):
             if pod.node not in position:
                 raise InputError(f"{run.workload.name} runs on node {pod.node}, which the snapshot does not have")
-            devices = sum(1 << index for index in pod.devices)
-            state.assign(Allocation(position[pod.node], state.shape_id(shape), devices))
+            node, devices = position[pod.node], sum(1 << index for index in pod.devices)
+            row = state.row_on(state.shape_id(shape), node, devices, pod.mig_start)
+            state.assign(Allocation(node, row, devices))
 
 
 def fleet_fragment(state: FleetState, mix: ShapeMix) -> dict[str, float]:

@@ -22,6 +22,7 @@ from muster.engine.predict import surely_s
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.timeline import Slot
 from muster.kernels import Floats, Ints, direct
+from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.reasons import Reason
 
 _begin, _agrees, _book = direct(kernels.begin), direct(kernels.agrees), direct(kernels.book)
@@ -181,26 +182,27 @@ class Future:
         """Book the slots of others, and no more than these."""
         wanted = set(others)
         for slot in [slot for slot in self._slots if slot not in wanted]:
-            self._move(slot.rows, -1, slot.start_s, slot.end_s, now_s)
+            self._move(slot.rows, -1, slot.start_s, slot.end_s, now_s, whole=slot.whole)
             del self._ends[bisect_left(self._ends, slot.end_s)]
             del self._slots[slot]
             self._slots_on[slot.nodes] -= 1
         for slot in others:
             if slot not in self._slots:
-                self._move(slot.rows, 1, slot.start_s, slot.end_s, now_s)
+                self._move(slot.rows, 1, slot.start_s, slot.end_s, now_s, whole=slot.whole)
                 insort(self._ends, slot.end_s)
                 self._slots[slot] = None
                 self._slots_on[slot.nodes] += 1
 
-    def _move(self, rows: Ints, sign: int, from_s: float, to_s: float, now_s: float) -> None:
-        """Take (1) or give back (-1) what pods use in a time."""
+    def _move(self, rows: Ints, sign: int, from_s: float, to_s: float, now_s: float, *, whole: bool = False) -> None:
+        """Take (1) or give back (-1) what pods use in a time, or the ``whole`` of the devices."""
         need = 2 * rows.shape[1]
         if self._unused < need:
             self._unused = _count_unused(self._points)
             if self._unused < max(need, len(self._points.after) // 8):
                 self._grow(need)
         self._unused -= need
-        _book(rows, sign, from_s, to_s, now_s, self._points, self._cluster.state.shapes)
+        least_milli = WHOLE_GPU_MILLI if whole else 0
+        _book(rows, sign, from_s, to_s, now_s, least_milli, self._points, self._cluster.state.shapes)
 
     def _grow(self, need: int) -> None:
         old, more = self._points, len(self._points.after) + need

@@ -53,7 +53,7 @@ class Placer:
         self.selection = selection
         self._scores = scores
         self._cache = new_cache(0, len(state.node_list), seed)
-        self._out = np.zeros((2, 64), np.int64)
+        self._out = np.zeros((3, 64), np.int64)
 
     def __getstate__(self) -> dict[str, object]:
         """Compiled functions can be neither pickled nor copied: the policy's is kept by its name."""
@@ -73,13 +73,13 @@ class Placer:
     def place_pods(self, shape: int, count: int) -> tuple[Allocation, ...]:
         """Place ``count`` pods of one shape, all or none; the empty tuple if they do not all fit."""
         if count > self._out.shape[1]:
-            self._out = np.zeros((2, count), np.int64)
+            self._out = np.zeros((3, count), np.int64)
         out = self._out
         placed = _place_pods(shape, count, self.scene(), out)
         if placed < count:
             return ()
-        nodes, devices = out[0, :count].tolist(), out[1, :count].tolist()
-        allocations = tuple(Allocation(node, shape, mask) for node, mask in zip(nodes, devices, strict=True))
+        pods: list[list[int]] = out[:, :count].T.tolist()
+        allocations = tuple(Allocation(node, row, mask) for node, mask, row in pods)
         self.state.note_assigned(allocations)
         return allocations
 
@@ -174,6 +174,6 @@ def new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
         twin=np.zeros(nodes, np.int64),
         due=np.zeros(nodes, np.int64),
         random=np.array([(seed * 2654435761 + 97) & 0x7FFFFFFF], np.int64),
-        placed=np.zeros(1, np.int64),
+        placed=np.zeros(2, np.int64),
         devices=np.zeros((rows, nodes), np.int8),
     )

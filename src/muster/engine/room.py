@@ -177,9 +177,9 @@ class RoomMaker:
         self._note(run.nodes, 1)
 
     def _place(self, nodes: Ints, shape: int, count: int) -> None:
-        spans, out = np.array([[0], [len(nodes)], [count]]), np.zeros((2, count), np.int64)
+        spans, out = np.array([[0], [len(nodes)], [count]]), np.zeros((3, count), np.int64)
         if _fill(shape, spans, nodes, self.cluster.placer.scene(), out) == count:
-            self._trials.append(np.stack([out[0], np.full(count, shape), out[1]]))
+            self._trials.append(np.stack([out[0], out[2], out[1]]))
             self._note(out[0].tolist(), 1)
 
     def _note(self, nodes: Iterable[int], sign: int) -> None:

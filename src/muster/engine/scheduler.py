@@ -32,6 +32,7 @@ from muster.engine.quota import QuotaTree, check_queues
 from muster.engine.requests import check_request
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.shares import Shares
+from muster.engine.sharing import queue_tenants
 from muster.engine.sizes import Counts, largest
 from muster.engine.timeline import Slot, kept_for
 from muster.errors import InputError, StateError
@@ -64,7 +65,9 @@ class Scheduler:
         self.config = config
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.quota = QuotaTree(snapshot.queues)
-        self.cluster = Cluster(snapshot.fleet, config, flavored=any(q.quotas for q in snapshot.queues))
+        flavored = any(queue.quotas for queue in snapshot.queues)
+        tenants = queue_tenants(snapshot.queues) if config.isolation == "tenants" else None
+        self.cluster = Cluster(snapshot.fleet, config, flavored=flavored, tenants=tenants)
         self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
         self.pending = Pending()
         self.running = RunningSet(config, RunTimes(snapshot.run_times))

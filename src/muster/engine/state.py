@@ -8,14 +8,41 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec import Struct
 
+from muster.catalog.mig_placements import MigPlacement
+from muster.engine.kernels.devices import best_instance, instance_free
 from muster.engine.kernels.nodes import apply
+from muster.engine.sharing import (
+    GpuUse,
+    Owners,
+    device_milli,
+    first_use,
+    fleet_tables,
+    instances,
+    layouts,
+    mode_refused,
+    offered,
+)
 from muster.errors import CapacityError, InputError, StateError
 from muster.kernels import Ints, NodeArrays, ShapeArrays, direct
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
+from muster.policy.sharing import (
+    ANYBODY,
+    COUNT,
+    FIRST,
+    MIG,
+    OWNER,
+    OWNER_SHIFT,
+    PLACE,
+    SHARERS,
+    SLICE_SHIFT,
+    SLICES,
+    TABLE_SHIFT,
+)
 
 _apply = direct(apply)
+_instance_fits, _best_instance = direct(instance_free), direct(best_instance)
 
 MOST_GPUS_PER_NODE = 62
 """Devices of a node are a bit mask in a signed 64-bit integer."""
@@ -24,8 +51,8 @@ MOST_GPUS_PER_NODE = 62
 REPLACEMENT = Toleration("muster.dev/spare", "Exists")
 """What a pod bears that replaces a lost one: it may use spare nodes."""
 
-_Constraint = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[Toleration, ...]]
-"""GPU models, node selector and tolerations of a shape."""
+_Constraint = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[Toleration, ...], GpuUse | None]
+"""GPU models, node selector and tolerations of a shape, and how it uses GPUs."""
 
 
 class Allocation(Struct, frozen=True):
@@ -75,8 +102,13 @@ class FleetState:
         self.shape_list: list[PodShape] = []
         self._shape_ids: dict[PodShape, int] = {}
         self._constraint_ids: dict[_Constraint, int] = {}
-        self._shape_table = np.zeros((5, 16), np.int64)
+        self._shape_table = np.zeros((10, 16), np.int64)
         self._shapes: ShapeArrays | None = None
+        self._layouts = layouts()
+        self._tables = fleet_tables(self.node_list)
+        self._owners = Owners()
+        self.instances: dict[int, MigPlacement] = {}
+        self.owned = any(device.mig_profiles for node in self.node_list for device in node.devices)
         self._static = np.zeros((4, len(self.node_list)), np.int64)
         self._log: list[tuple[Allocation, int]] = []
         self._trials = 0
@@ -86,8 +118,10 @@ class FleetState:
         """What the shapes ask for, with room to spare after the last one."""
         known = self._shapes
         if known is None or known.static_refusals is not self._static or known.cpu.base is not self._shape_table:
-            cpu, memory, gpus, milli, constraint = self._shape_table
-            known = self._shapes = ShapeArrays(cpu, memory, gpus, milli, constraint, self._static)
+            table = self._shape_table
+            cpu, memory, gpus, milli, constraint = table[:5]
+            known = ShapeArrays(cpu, memory, gpus, milli, constraint, self._static, table[5:], self._layouts)
+            self._shapes = known
         return known
 
     @property
@@ -96,24 +130,59 @@ class FleetState:
         return self._shape_table.shape[1]
 
     def shape_id(self, shape: PodShape) -> int:
-        """The row of a shape; a new one is added on its first sight."""
+        """The row of a shape; a new one is added on its first sight, with MIG one more for each start."""
         known = self._shape_ids.get(shape)
         if known is not None:
             return known
-        index = len(self.shape_list)
-        if index == self.shape_capacity:
-            self._shape_table = np.ascontiguousarray(np.pad(self._shape_table, ((0, 0), (0, index))))
-        milli = shape.gpu_milli if shape.gpus else WHOLE_GPU_MILLI
-        self._shape_table[:, index] = (
-            shape.cpu_milli, shape.memory_bytes, shape.gpus, milli, self._constraint_id(shape),
-        )  # fmt: skip
-        self.shape_list.append(shape)
+        owner = self._owners.number(shape)
+        self.owned = self.owned or owner > ANYBODY
+        places = instances(shape.mig_profile, self._tables) if owner == MIG else []
+        milli = min(
+            (place.gpu_milli for place, _ in places), default=shape.gpu_milli if shape.gpus else WHOLE_GPU_MILLI
+        )
+        index = self._add_row(shape, milli, (owner, len(self.shape_list) + 1, len(places), 0, 0))
+        for place, bit in places:
+            row = self._add_row(shape, place.gpu_milli, (owner, 0, 0, bit, place.mask))
+            self.instances[row] = place
         self._shape_ids[shape] = index
         return index
 
+    def _add_row(self, shape: PodShape, milli: int, sharing: tuple[int, ...]) -> int:
+        index = len(self.shape_list)
+        if index == self.shape_capacity:
+            self._shape_table = np.ascontiguousarray(np.pad(self._shape_table, ((0, 0), (0, index))))
+        self._shape_table[:, index] = (
+            shape.cpu_milli, shape.memory_bytes, shape.gpus, milli, self._constraint_id(shape), *sharing,
+        )  # fmt: skip
+        self.shape_list.append(shape)
+        return index
+
+    def row_on(self, shape: int, node: int, devices: int, start: int = -1) -> int:
+        """The row of what a pod gets on the devices: of a MIG pod that of its start (-1: the best one), else its shape.
+
+        Raises:
+            CapacityError: there is no instance that starts there.
+        """
+        first, count = self._shape_table[5 + FIRST, shape], self._shape_table[5 + COUNT, shape]
+        device = devices.bit_length() - 1
+        if not count or not 0 <= device < self.nodes.gpu_free.shape[1]:
+            return shape
+        if start < 0:
+            found = int(_best_instance(node, devices, shape, self.nodes, self.shapes))
+        else:
+            table = int(self.nodes.gpu_mig[node, device]) >> TABLE_SHIFT
+            rows = range(int(first), int(first + count))
+            of_table = [row for row in rows if int(self._shape_table[5 + PLACE, row]) >> TABLE_SHIFT == table]
+            found = next((row for row in of_table if self.instances[row].start == start), -1)
+        if found < 0:
+            where = f"{self.node_names[node]}: GPU {device}"
+            what = self.shape_list[shape].mig_profile
+            raise CapacityError(f"{where} has no MIG {what}" + (f" at slice {start}" if start >= 0 else " free"))
+        return found
+
     def _constraint_id(self, shape: PodShape) -> int:
         models = shape.gpu_models if shape.gpus else ()
-        key = (models, shape.node_selector, shape.tolerations)
+        key = (models, shape.node_selector, shape.tolerations, GpuUse.of(shape))
         known = self._constraint_ids.get(key)
         if known is not None:
             return known
@@ -122,7 +191,9 @@ class FleetState:
             self._static = np.ascontiguousarray(np.pad(self._static, ((0, index), (0, 0))))
         refusals: dict[tuple[object, ...], int] = {}
         for position, node in enumerate(self.node_list):
-            look = (node.schedulable, node.labels, node.taints, node.gpu_models, node.spare)
+            look = (
+                node.schedulable, node.labels, node.taints, node.gpu_models, node.spare, node.sharing, _carving(node),
+            )  # fmt: skip
             mask = refusals.get(look)
             if mask is None:
                 mask = refusals[look] = static_refusal(node, *key)
@@ -139,6 +210,7 @@ class FleetState:
         if node.name != old.name or node.topology != old.topology or len(node.devices) > nodes.gpu_free.shape[1]:
             raise StateError(f"{old.name} cannot become a node of another name, place or number of GPUs")
         before, after = _node_arrays([old], np.zeros(1, np.int64)), _node_arrays([node], np.zeros(1, np.int64))
+        self._share_anew(position, old, node, after.gpu_mig[0])
         nodes.cpu_total[position] = node.cpu_milli
         nodes.memory_total[position] = node.memory_bytes
         nodes.gpus[position] = node.healthy_gpus
@@ -147,16 +219,36 @@ class FleetState:
         for arrays, sign in ((before, -1), (after, 1)):
             width = arrays.gpu_free.shape[1]
             nodes.gpu_free[position, :width] += sign * arrays.gpu_free[0]
-        key = _hardware(node)
-        if key not in self.kinds:
-            self.kinds = (*self.kinds, key)
-        nodes.kind[position] = self.kinds.index(key)
+        kind = _hardware(node)
+        if kind not in self.kinds:
+            self.kinds = (*self.kinds, kind)
+        nodes.kind[position] = self.kinds.index(kind)
         self.node_list = (*self.node_list[:position], node, *self.node_list[position + 1 :])
-        for (models, selector, tolerations), constraint in self._constraint_ids.items():
-            self._static[constraint, position] = static_refusal(node, models, selector, tolerations)
+        for key, constraint in self._constraint_ids.items():
+            self._static[constraint, position] = static_refusal(node, *key)
         nodes.version[position] += 1
         nodes.changes[nodes.change_count[0] % nodes.changes.shape[0]] = position
         nodes.change_count[0] += 1
+
+    def _share_anew(self, position: int, old: Node, node: Node, offered: Ints) -> None:
+        """What a node's GPUs offer, and the sharer that keeps those that are carved from others, as it is now."""
+        nodes = self.nodes
+        for device in node.devices:
+            use = int(nodes.gpu_use[position, device.index])
+            if first_use(device) and use and use >> OWNER_SHIFT != MIG:
+                raise StateError(f"{node.name}: GPU {device.index} cannot be carved while pods share it otherwise")
+        nodes.gpu_mig[position, :] = 0
+        nodes.gpu_mig[position, : len(offered)] = offered
+        for devices, sign in ((old.devices, -1), (node.devices, 1)):
+            for device in devices:
+                if keeper := first_use(device):
+                    after = int(nodes.gpu_use[position, device.index] or keeper - 1) + sign
+                    nodes.gpu_use[position, device.index] = after if after & SHARERS else 0
+        kept = int((nodes.gpu_use[position] >> OWNER_SHIFT > ANYBODY).sum())
+        nodes.change_count[1] += kept - nodes.shared[position]
+        nodes.shared[position] = kept
+        if any(device.mig_profiles for device in node.devices):
+            self.owned = True
 
     def assign(self, allocation: Allocation) -> None:
         """Give a pod what it asks for; raises `CapacityError` if that is not free."""
@@ -215,11 +307,13 @@ class FleetState:
         """
         fresh = _node_arrays(self.node_list, self.nodes.kind)
         for allocation in allocations:
+            self._require_open(allocation, fresh)
             _apply(allocation.node, allocation.shape, allocation.devices, 1, fresh, self.shapes)
         pairs = (
             ("CPU", fresh.cpu_free, self.nodes.cpu_free),
             ("memory", fresh.memory_free, self.nodes.memory_free),
             ("GPU", fresh.gpu_free, self.nodes.gpu_free),
+            ("shares of GPUs", fresh.gpu_use, self.nodes.gpu_use),
             ("pods", fresh.pods, self.nodes.pods),
         )
         for what, expected, present in pairs:
@@ -227,6 +321,14 @@ class FleetState:
             if len(wrong):
                 name = self.node_names[int(wrong[0][0])]
                 raise CapacityError(f"{name}: free {what} is not the total less what its pods take, or is negative")
+
+    def has_free(self, allocation: Allocation) -> bool:
+        """Whether `assign` would do."""
+        try:
+            self._require_free(allocation)
+        except CapacityError:
+            return False
+        return True
 
     def _require_free(self, allocation: Allocation) -> None:
         node, shape = allocation.node, self.shape_list[allocation.shape]
@@ -236,11 +338,37 @@ class FleetState:
             raise CapacityError(f"{self.node_names[node]}: {shape.gpus} GPUs asked for, {len(devices)} named")
         if short or any(self.nodes.gpu_free[node, index] < shape.gpu_milli for index in devices):
             raise CapacityError(f"{self.node_names[node]}: {shape.describe()} is not free there")
+        self._require_open(allocation, self.nodes)
+        for device in devices:
+            if allocation.shape in self.instances and not _instance_fits(
+                node, device, allocation.shape, self.nodes, self.shapes
+            ):
+                start = self.instances[allocation.shape].start
+                what = f"MIG {shape.mig_profile} at slice {start}"
+                raise CapacityError(f"{self.node_names[node]}: GPU {device} offers no {what}")
+
+    def _require_open(self, allocation: Allocation, nodes: NodeArrays) -> None:
+        """Raise `CapacityError` where others share a device, or the slices of a MIG instance are another's."""
+        node, row = allocation.node, allocation.shape
+        owner = int(self._shape_table[5 + OWNER, row])
+        for device in allocation.device_indexes:
+            where = f"{self.node_names[node]}: GPU {device}"
+            use = int(nodes.gpu_use[node, device])
+            if use and use >> OWNER_SHIFT != owner:
+                raise CapacityError(f"{where} is shared by others")
+            if owner != MIG:
+                continue
+            what = f"MIG {self.shape_list[row].mig_profile}"
+            if row not in self.instances:
+                raise CapacityError(f"{where} cannot have {what} without a start")
+            if use >> SLICE_SHIFT & int(self._shape_table[5 + SLICES, row]):
+                raise CapacityError(f"{where} has no {what} at slice {self.instances[row].start} left")
 
 
 def static_refusal(
-    node: Node, models: tuple[str, ...], selector: tuple[tuple[str, str], ...], tolerations: tuple[Toleration, ...]
-) -> int:
+    node: Node, models: tuple[str, ...], selector: tuple[tuple[str, str], ...], tolerations: tuple[Toleration, ...],
+    use: GpuUse | None,
+) -> int:  # fmt: skip
     """The refusals of a node that no change of load can lift, as a mask of `Reason` bits."""
     mask = 0
     if not node.schedulable:
@@ -257,7 +385,16 @@ def static_refusal(
         mask |= Reason.SPARE.mask
     if models and not set(models).intersection(node.gpu_models):
         mask |= Reason.GPU_MODEL.mask
+    if use is not None and mode_refused(node, use):
+        mask |= Reason.SHARING_MODE.mask
     return mask
+
+
+def _carving(node: Node) -> tuple[object, ...]:
+    """The devices' MIG instances, where there are any: nodes of equal models may be carved in different ways."""
+    if not any(device.mig_profiles or not device.healthy for device in node.devices):
+        return ()
+    return tuple((device.mig_profiles, device.healthy) for device in node.devices)
 
 
 def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
@@ -286,11 +423,15 @@ def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
     if width > MOST_GPUS_PER_NODE:
         name = next(node.name for node in nodes if len(node.devices) == width)
         raise InputError(f"node {name} has {width} GPUs; at most {MOST_GPUS_PER_NODE} are supported", field="gpus")
-    gpu_free = np.zeros((count, width), np.int64)
+    gpu_free, gpu_use, gpu_mig = gpus = np.zeros((3, count, width), np.int64)
+    alike: dict[tuple[int, str], Ints] = {}
     for row, node in enumerate(nodes):
-        for device in node.devices:
-            if device.healthy:
-                gpu_free[row, device.index] = WHOLE_GPU_MILLI
+        key = id(node.devices), node.sharing
+        if key not in alike:
+            alike[key] = np.zeros((3, width), np.int64)
+            for device in node.devices:
+                alike[key][:, device.index] = device_milli(device), first_use(device), offered(node, device)
+        gpus[:, row] = alike[key]
     cpu = np.array([node.cpu_milli for node in nodes], np.int64)
     memory = np.array([node.memory_bytes for node in nodes], np.int64)
     return NodeArrays(
@@ -303,7 +444,10 @@ def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
         gpu_free=gpu_free,
         pods=np.zeros(count, np.int64),
         gpu_classes=np.zeros((count, MOST_GPUS_PER_NODE + 2 if width > 16 else 18), np.int64),
+        gpu_use=gpu_use,
+        gpu_mig=gpu_mig,
+        shared=(gpu_use != 0).sum(axis=1).astype(np.int64),
         version=np.zeros(count, np.int64),
         changes=np.zeros(max(count, 1), np.int64),
-        change_count=np.zeros(1, np.int64),
+        change_count=np.array([0, np.count_nonzero(gpu_use)], np.int64),
     )

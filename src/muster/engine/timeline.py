@@ -12,6 +12,7 @@ from muster.engine.kernels.future import add_use, keep_for_all
 from muster.engine.pending import Gang
 from muster.engine.predict import Span
 from muster.engine.running import RunningGang
+from muster.engine.sharing import keep_whole
 from muster.kernels import Ints, direct
 from muster.model.plan import Reserve
 
@@ -23,9 +24,10 @@ class Slot:
 
     ``need`` and ``coming`` have a row for each of ``nodes``: CPU, memory, then each device. ``need`` is what the gang
     takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it). What is
-    needed and not coming must stay free: work that would still run at the start cannot have it. A start is ``sure`` if
-    all work that it waits for has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang
-    was taken to run when it was made; that is ``limited`` if it is the limit that its owner stated.
+    needed and not coming must stay free: work that would still run at the start cannot have it. Where GPUs are kept
+    from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits for has
+    a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when it was
+    made; that is ``limited`` if it is the limit that its owner stated.
     """
 
     def __init__(self, gang: Gang, flavor: str, start_s: float, lasts_s: float, rows: Ints, cluster: Cluster) -> None:
@@ -40,6 +42,9 @@ class Slot:
         self.nodes: Ints = np.unique(rows[0])
         self.need = np.zeros((len(self.nodes), 2 + cluster.state.nodes.gpu_free.shape[1]), np.int64)
         _add_use(rows, 1, self.nodes, self.need, cluster.state.shapes)
+        self.whole = cluster.state.owned
+        if self.whole:
+            keep_whole(self.need)
         self.coming = np.zeros_like(self.need)
         self.waits_for: set[str] = set()
         self.stale = False

@@ -359,9 +359,10 @@ class _Gang:
 
     def _free_together(self, by_shape: dict[int, int], depth: int) -> Flags:
         """For each domain whether what is free in sum suffices for all sets: needed, though not enough."""
-        nodes, shapes = self.state.nodes, self.state.shape_list
+        nodes, shapes, arrays = self.state.nodes, self.state.shape_list, self.state.shapes
         asked = [(shapes[shape], count) for shape, count in by_shape.items()]
-        gpu = self.index.sums(nodes.gpu_free.sum(axis=1))[depth] >= sum(n * shape.gpu_milli_total for shape, n in asked)
+        milli = sum(int(arrays.gpus[shape] * arrays.gpu_milli[shape]) * n for shape, n in by_shape.items())
+        gpu = self.index.sums(nodes.gpu_free.sum(axis=1))[depth] >= milli
         cpu = self.index.sums(nodes.cpu_free)[depth] >= sum(n * shape.cpu_milli for shape, n in asked)
         memory = self.index.sums(nodes.memory_free)[depth] >= sum(n * shape.memory_bytes for shape, n in asked)
         return gpu & cpu & memory
@@ -384,14 +385,14 @@ class _Gang:
         parts = deal(self.index, dealing, self._grains_of(shape), depth, group, count)
         starts = self.index.starts[bottom]
         spans = np.array([(starts[part], starts[part + 1], share) for part, share in parts], np.int64).T.copy()
-        out = np.zeros((2, count), np.int64)
+        out = np.zeros((3, count), np.int64)
         if int(spans[2].sum()) < count:
             return []
         if _fill(shape, spans, self.index.order, self.placer.scene(), out) < count:
             return []
         along = np.lexsort((out[1], self.index.rank[out[0]]))
-        nodes, masks = out[0, along].tolist(), out[1, along].tolist()
-        placed = [Allocation(node, shape, mask) for node, mask in zip(nodes, masks, strict=True)]
+        pods: list[list[int]] = out[:, along].T.tolist()
+        placed = [Allocation(node, row, mask) for node, mask, row in pods]
         self.state.note_assigned(placed)
         np.add.at(self.load, out[0], 1)
         return placed

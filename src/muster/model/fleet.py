@@ -17,6 +17,10 @@ TOPOLOGY_LEVELS = ("region", "zone", "block", "rack", "nvlink_domain", "host")
 HOST = "host"
 """The level of the node itself, narrower than all others: every fleet has it, whether its topology names it or not."""
 
+NODE_SHARING = ("none", "mig", "mps", "time-slicing", "soft")
+"""How the GPUs of a node are shared, where that is fixed: only whole ones, only MIG instances, only shares by MPS or
+time-slicing (which all GPUs of a node are then given out by), or whole ones and shares that the scheduler counts."""
+
 
 class Taint(Struct, frozen=True, order=True):
     """A node's taint; ``effect`` is ``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``."""
@@ -33,7 +37,8 @@ class Device(Struct, frozen=True):
         index: position on the node, 0-based, as ``nvidia-smi`` numbers it.
         model: the GPU model by its catalog name, such as ``H100-SXM5-80GB`` or a fleet's own name.
         memory_bytes: device memory; 0 where the source does not say.
-        mig_profiles: MIG profiles carved now, as ``(profile, start)`` in memory slices; empty: not in MIG mode.
+        mig_profiles: MIG instances that are carved and stay so, as ``(profile, start)`` in memory slices: only these
+            may be given out. Empty: none; they are carved as asked for, where the node's ``sharing`` lets them.
         healthy: False takes the device out of every placement.
     """
 
@@ -60,6 +65,7 @@ class Node(Struct, frozen=True):
         reason: why not, in the source's words.
         spare: only replacements of lost pods may use it.
         purchase: how it is paid: ``reserved``, ``on-demand`` or ``spot``; empty where nobody said.
+        sharing: how its GPUs may be shared: one of NODE_SHARING; empty: in any way, each GPU in one at a time.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Node(Struct, frozen=True):
     reason: str = ""
     purchase: str = ""
     spare: bool = False
+    sharing: str = ""
 
     @property
     def flavor(self) -> str:

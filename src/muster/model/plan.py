@@ -9,11 +9,16 @@ from muster.model.workload import PodShape
 
 
 class PodPlacement(Struct, frozen=True):
-    """One pod on one node: the node's name, the GPU indexes that it gets and the share of each."""
+    """One pod on one node: the node's name, the GPU indexes that it gets and the share of each.
+
+    ``mig`` and ``mig_start`` are the profile and the start, in memory slices, of a MIG instance (-1: none).
+    """
 
     node: str
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
+    mig: str = ""
+    mig_start: int = -1
 
 
 class Place(Struct, frozen=True, tag="place"):

@@ -40,6 +40,7 @@ class Queue(Struct, frozen=True):
             without a loan.
         when_can_preempt: whether others are stopped on a flavor before the next one is tried, or only when it fits
             nowhere without.
+        tenant: the tenant of its work and of all queues below it that name none: see `PodShape.tenant`.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Queue(Struct, frozen=True):
     ramp_milli_per_s: float = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
     when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
+    tenant: str = ""
 
     @property
     def headroom_milli(self) -> int:

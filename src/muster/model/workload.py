@@ -20,6 +20,10 @@ class Toleration(Struct, frozen=True, order=True):
     effect: str = ""
 
 
+SHARING_MODES = ("mps", "time-slicing", "soft")
+"""Ways in which pods share a GPU without a wall between them. ``soft``: a share that only the scheduler counts."""
+
+
 class PodShape(Struct, frozen=True, order=True):
     """What one pod asks for. Pods that ask for the same are of one shape and are decided once.
 
@@ -31,6 +35,11 @@ class PodShape(Struct, frozen=True, order=True):
         gpu_models: models that are allowed; empty is any.
         node_selector: sorted ``(key, value)`` labels that a node must have.
         tolerations: sorted tolerations.
+        mig_profile: a MIG instance of this profile, such as ``1g.10gb``; ``gpus`` is then 1 and ``gpu_milli`` its share
+            of the GPU's memory slices.
+        sharing: how a GPU of which it takes a part is shared: one of SHARING_MODES; empty: however.
+        tenant: with whom it shares a GPU of which it takes a part: only with pods that say the same. A MIG instance is
+            a wall, and may stand beside anybody's.
     """
 
     cpu_milli: int = 0
@@ -40,6 +49,14 @@ class PodShape(Struct, frozen=True, order=True):
     gpu_models: tuple[str, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    mig_profile: str = ""
+    sharing: str = ""
+    tenant: str = ""
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether it takes a part of a GPU with no wall around it."""
+        return self.gpus > 0 and self.gpu_milli < WHOLE_GPU_MILLI and not self.mig_profile
 
     @property
     def gpu_milli_total(self) -> int:
@@ -49,8 +66,10 @@ class PodShape(Struct, frozen=True, order=True):
     def describe(self) -> str:
         """Short text such as ``2 GPUs, 16 CPU, 64 GiB`` or ``0.46 GPU, 6 CPU, 12 GiB``."""
         parts: list[str] = []
-        if self.gpus and self.gpu_milli < WHOLE_GPU_MILLI:
-            share = f"{self.gpu_milli / WHOLE_GPU_MILLI:g} GPU"
+        if self.gpus and self.mig_profile:
+            parts.append(f"MIG {self.mig_profile}")
+        elif self.gpus and self.gpu_milli < WHOLE_GPU_MILLI:
+            share = f"{self.gpu_milli / WHOLE_GPU_MILLI:g} GPU{f' by {self.sharing}' if self.sharing else ''}"
             parts.append(share if self.gpus == 1 else f"{self.gpus} x {share}")
         elif self.gpus:
             parts.append(f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}")
@@ -76,6 +95,12 @@ def checked_shape(shape: PodShape, *, file: str | None = None, line: int | None 
         refuse("gpus", f"is negative ({shape.gpus})")
     if shape.gpus and not 0 < shape.gpu_milli <= WHOLE_GPU_MILLI:
         refuse("gpu_milli", f"is {shape.gpu_milli}", "1 to 1000, where 1000 is one whole GPU")
+    if shape.sharing and shape.sharing not in SHARING_MODES:
+        refuse("sharing", f"there is no sharing mode {shape.sharing[:40]!r}", f"one of {', '.join(SHARING_MODES)}")
+    if shape.sharing and not shape.shares_gpu:
+        refuse("sharing", f"is {shape.sharing}, but the pod takes no part of a GPU", "give a share below 1 GPU")
+    if shape.mig_profile and shape.gpus != 1:
+        refuse("mig_profile", f"with {shape.gpus} GPUs", "a pod takes one MIG instance")
     if max(shape.cpu_milli, shape.memory_bytes) >= 2**53:
         refuse("cpu_milli" if shape.cpu_milli >= 2**53 else "memory_bytes", "is absurdly large")
     return shape

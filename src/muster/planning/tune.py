@@ -268,7 +268,7 @@ class _Problem:
         """Place a stream: the weighted allocation (percent), and the percent rejected by size class and horizon."""
         state = self.state
         arrays = NodeArrays(*(np.ascontiguousarray(array[order]) for array in state.nodes[:-2]),
-                            changes=state.nodes.changes.copy(), change_count=np.zeros(1, np.int64))  # fmt: skip
+                            changes=state.nodes.changes.copy(), change_count=np.zeros(2, np.int64))  # fmt: skip
         shapes = state.shapes._replace(static_refusals=np.ascontiguousarray(state.shapes.static_refusals[:, order]))
         out = np.zeros((2, len(rows)), np.int64)
         cache = new_cache(len(state.shape_list), self.nodes, 0)

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 # Numpy's stubs do not tell an element from an array where the number of axes is not known.
 # pyright: reportArgumentType=false
+from msgspec.structs import replace
+
 from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, entry_kernel, kernel
 from muster.model.workload import PodShape, ShapeMix
 from muster.policy.gpus import fitting_and_spoiled, free_milli
+from muster.policy.sharing import fitting_and_kept, plain
 
 NO_GPU_ASKED, WRONG_MODEL, LACK_OF_GPU, WRONG_SHAPE, LACK_OF_CPU, LACK_OF_MEMORY, LEFTOVER = range(7)
 CAUSES = ("no_gpu_asked", "wrong_model", "lack_of_gpu", "wrong_shape", "lack_of_cpu", "lack_of_memory", "leftover")
@@ -38,10 +41,7 @@ def typical_shapes(mix: ShapeMix, with_memory: bool = False) -> tuple[tuple[PodS
     """
     counted: dict[PodShape, int] = {}
     for shape, count in zip(mix.shapes, mix.counts, strict=True):
-        bare = PodShape(
-            shape.cpu_milli, shape.memory_bytes if with_memory else 0, shape.gpus, shape.gpu_milli, shape.gpu_models,
-            shape.node_selector, shape.tolerations,
-        )  # fmt: skip
+        bare = shape if with_memory or not shape.memory_bytes else replace(shape, memory_bytes=0)
         counted[bare] = counted.get(bare, 0) + count
 
     def rank(item: tuple[PodShape, int]) -> tuple[int, int, int, int, tuple[str, ...], int]:
@@ -117,7 +117,10 @@ def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge
             out[WRONG_MODEL] += share * total
             continue
         milli = shapes.gpu_milli[shape]
-        fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
+        if plain(node, shape, nodes, shapes):
+            fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
+        else:
+            fitting, spoiled = fitting_and_kept(node, shape, nodes, shapes)
         if fitting < wanted:
             out[LACK_OF_GPU if total < wanted * milli else WRONG_SHAPE] += share * total
         elif nodes.cpu_free[node] < shapes.cpu[shape]:

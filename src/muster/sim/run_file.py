@@ -27,6 +27,7 @@ from muster.policy.registry import find_policy
 from muster.sim.cluster_run import ClusterRun, RunOptions
 from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
+from muster.sim.run_devices import SharingMode, with_shares
 from muster.sim.run_pods import BundleItem, BusyItem, RayItem, RoleItem, Strategy, TopologyItem, busy_of, pods_of
 from muster.sim.service_items import ServiceItem, service_notes, services_of
 from muster.traces import read_fleet, read_workload
@@ -63,6 +64,7 @@ class QueueItem(Struct, frozen=True, forbid_unknown_fields=True):
     ramp_gpus_per_s: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     when_can_borrow: Literal["borrow", "try-next-flavor"] = "borrow"
     when_can_preempt: Literal["preempt", "try-next-flavor"] = "try-next-flavor"
+    tenant: str = ""
 
 
 class CheckpointingItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +115,8 @@ class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     With ``min_pods`` it is elastic: it runs with at least so many of them. Instead of pods that are alike it may have
     ``roles``, be a placement group (``bundles`` and ``strategy``), or a whole cluster (``ray``).
     ``gpus``, ``cpu`` (cores) and ``memory`` (bytes) are a pod's; these two may be written as Kubernetes quantities.
-    ``gpus`` below 1 is a share of one GPU. The jobs of a series are called NAME-1, NAME-2, and so on.
+    ``gpus`` below 1 is a share of one GPU, ``mig`` a MIG profile of which each pod gets an instance. The jobs of a
+    series are called NAME-1, NAME-2, and so on.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -128,6 +131,9 @@ class JobItem(Struct, frozen=True, forbid_unknown_fields=True):
     strategy: Strategy | None = None
     ray: RayItem | None = None
     busy: list[BusyItem] = field(default_factory=list[BusyItem])
+    mig: str = ""
+    sharing: SharingMode = ""
+    tenant: str = ""
     submitted_s: Seconds = 0.0
     duration_s: Seconds | None = None
     time_limit_s: Seconds | None = None
@@ -326,7 +332,7 @@ def _queues(document: Document, asked: RunDocument) -> tuple[Queue, ...]:
             Queue(
                 item.name, item.parent, item.weight, tuple(quotas), item.min_runtime_s, _milli(item.max_running_gpus),
                 item.max_priority, item.reclaim_s, item.ramp_gpus_per_s * WHOLE_GPU_MILLI,
-                item.when_can_borrow, item.when_can_preempt,
+                item.when_can_borrow, item.when_can_preempt, item.tenant,
             )
         )  # fmt: skip
     if asked.default_queue is not None and asked.default_queue not in {queue.name for queue in queues}:
@@ -356,8 +362,9 @@ def _workloads(document: Document, asked: RunDocument, fleet: Fleet) -> tuple[li
     workloads: list[Workload] = []
     origins: list[int] = []
     seen: set[str] = set()
+    models = tuple(fleet.gpus_by_model)
     for number, item in enumerate(asked.workload):
-        series = _series(document, asked, number, item)
+        series = _series(document, asked, number, item, models)
         for workload in series:
             if workload.name in seen:
                 raise document.error(f"workload[{number}].name", f"there is a job {workload.name!r} before")
@@ -371,9 +378,12 @@ def _workloads(document: Document, asked: RunDocument, fleet: Fleet) -> tuple[li
     return workloads, origins, 0
 
 
-def _series(document: Document, asked: RunDocument, number: int, item: JobItem) -> list[Workload]:
+def _series(
+    document: Document, asked: RunDocument, number: int, item: JobItem, models: Sequence[str]
+) -> list[Workload]:
     where = f"workload[{number}]"
     pod_sets, topology = pods_of(document, where, item)
+    pod_sets = with_shares(document, where, item, pod_sets, models)
     saved = item.checkpointing
     job = Workload(
         item.name,

@@ -6,6 +6,7 @@ import math
 
 from muster.errors import InputError
 from muster.model import Fleet, Node, PodSet, Workload, checked_shape
+from muster.model.fleet import NODE_SHARING
 from muster.traces.tables import MAX_CPU_MILLI, MAX_GPUS, MAX_JOB_GPUS, MAX_MEMORY_MIB, MAX_SECONDS
 
 MAX_MEMORY_BYTES = MAX_MEMORY_MIB * 2**20
@@ -71,6 +72,12 @@ def check_node(node: Node, fleet: Fleet, file: str, line: int | None = None) -> 
     for device in node.devices:
         if not device.model or not 0 <= device.memory_bytes <= MAX_MEMORY_BYTES:
             raise InputError("a device lacks a model or has absurd memory", file=file, line=line, field="devices")
+
+    if node.sharing and node.sharing not in NODE_SHARING:
+        hint = f"one of {', '.join(NODE_SHARING)}"
+        raise InputError(
+            f"{node.sharing[:40]!r} is no way to share GPUs", file=file, line=line, field="sharing", hint=hint
+        )
 
 
 def _refuse_time(value: float, field: str, file: str, line: int | None) -> None:

@@ -6,9 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.catalog.mig_layouts import check_layout
 from muster.errors import InputError
 from muster.model import Device, Fleet, Node, Topology
+from muster.model.fleet import NODE_SHARING
 from muster.traces.spec import Options
 from muster.traces.tables import MAX_CPU_MILLI, MAX_GPUS, read_table, refuse_duplicate
 
@@ -24,6 +27,8 @@ UNIFORM_OPTIONS = (
     "block",
     "rack",
     "nvlink_domain",
+    "sharing",
+    "mig",
 )
 UNIFORM_LEVELS = ("block", "rack", "nvlink_domain")
 ALIBABA2026_COLUMNS = ("gpu_model", "gpu_capacity_num", "cpu_num", "node_name")
@@ -80,6 +85,13 @@ def uniform_fleet(options: Options) -> Fleet:
     gpus = options.integer("gpus", 8, 0, MAX_GPUS)
     model = options.text("model", "GPU")
     devices = _devices(model, gpus, options.integer("gpu_memory_gib", 0, 0, 4096))
+    sharing = options.text("sharing", "any", ("any", *NODE_SHARING))
+    if "mig" in options:
+        layout = _layout(options.text("mig", ""), model)
+        devices = tuple(replace(device, mig_profiles=layout) for device in devices)
+    sharing = "" if sharing == "any" else sharing
+    if "mig" in options and sharing not in ("", "mig"):
+        raise InputError(f"mig={options.text('mig', '')} with sharing={sharing}", field="uniform", hint="sharing=mig")
     cpu_milli = round(options.number("cpu", 96, 0, MAX_CPU_MILLI / 1000) * 1000)
     memory_bytes = round(options.number("memory_gib", 512, 0, 2**20) * GIB)
     prefix, width = options.text("prefix", "node"), len(str(count))
@@ -96,10 +108,26 @@ def uniform_fleet(options: Options) -> Fleet:
             memory_bytes,
             devices,
             topology=tuple(f"{level.replace('_', '-')}-{at // size + 1}" for level, size in sizes.items()),
+            sharing=sharing,
         )
         for at, name in enumerate(names)
     )
     return Fleet(tuple(nodes), Topology(tuple(sizes)), name="uniform")
+
+
+def _layout(text: str, model: str) -> tuple[tuple[str, int], ...]:
+    """MIG instances written ``PROFILE@START/PROFILE@START``, starts in memory slices."""
+    hint = "such as mig=3g.40gb@0/2g.20gb@4/1g.10gb@6; 'muster catalog mig MODEL' lists profiles and layouts"
+    layout: list[tuple[str, int]] = []
+    for part in text.split("/"):
+        profile, _, start = part.strip().partition("@")
+        if not (start.isascii() and start.isdigit() and len(start) < 3):
+            raise InputError(f"{part[:40]!r} is no MIG instance", field="mig", hint=hint)
+        layout.append((profile, int(start)))
+    try:
+        return check_layout(model, layout)
+    except InputError as error:
+        raise InputError(error.what, field="mig", hint=error.hint or hint) from None
 
 
 def read_alibaba2026(path: str, options: Options) -> Fleet:

@@ -42,6 +42,9 @@ class _Shape(Struct, forbid_unknown_fields=True, omit_defaults=True):
     gpu_models: tuple[str, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    mig_profile: str = ""
+    sharing: str = ""
+    tenant: str = ""
 
 
 class _PodSet(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -94,6 +97,9 @@ class _Node(Struct, forbid_unknown_fields=True, omit_defaults=True):
     topology: tuple[str, ...] = ()
     schedulable: bool = True
     reason: str = ""
+    purchase: str = ""
+    spare: bool = False
+    sharing: str = ""
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -141,7 +147,16 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     sets = [[_PodSet(shapes[one.shape], one.count, one.min_count, one.role) for one in gang] for gang in gangs]
     stored_shapes = [
         _Shape(
-            one.cpu_milli, one.memory_bytes, one.gpus, one.gpu_milli, one.gpu_models, one.node_selector, one.tolerations
+            one.cpu_milli,
+            one.memory_bytes,
+            one.gpus,
+            one.gpu_milli,
+            one.gpu_models,
+            one.node_selector,
+            one.tolerations,
+            one.mig_profile,
+            one.sharing,
+            one.tenant,
         )
         for one in shapes
     ]
@@ -161,6 +176,9 @@ def read_trace(path: str) -> Trace:
             tuple(row.gpu_models),
             row.node_selector,
             row.tolerations,
+            row.mig_profile,
+            row.sharing,
+            row.tenant,
         )
         for row in lines.section(header.shapes, _Shape, "shapes")
     ]
@@ -213,7 +231,12 @@ def write_fleet(fleet: Fleet, path: str | os.PathLike[str]) -> None:
         check_node(node, fleet, target)
         refuse_duplicate(seen, node.name, target, number, "name")
         kind = kinds.setdefault((node.cpu_milli, node.memory_bytes, node.devices), len(kinds))
-        rows.append(_Node(node.name, kind, node.labels, node.taints, node.topology, node.schedulable, node.reason))
+        rows.append(
+            _Node(
+                node.name, kind, node.labels, node.taints, node.topology, node.schedulable, node.reason, node.purchase,
+                node.spare, node.sharing,
+            )
+        )  # fmt: skip
     header = _FleetHeader(
         f"{FLEET_SCHEMA}/v{FLEET_VERSION}", fleet.name, fleet.topology.levels, hardware=len(kinds), nodes=len(rows)
     )
@@ -241,6 +264,9 @@ def read_stored_fleet(path: str) -> Fleet:
             row.topology,
             row.schedulable,
             row.reason,
+            row.purchase,
+            row.spare,
+            row.sharing,
         )
         check_node(node, fleet, path, lines.number)
         nodes.append(node)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from muster.engine.kernels.nodes import apply
-from muster.engine.kernels.place import RANDOM, Scene, random_below, refresh, select_devices
+from muster.engine.kernels.place import RANDOM, Scene, give, random_below, refresh, select_devices
 from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
+from muster.policy.sharing import plain, room_on
 
 WHOLE = 1000
 
@@ -19,6 +20,24 @@ def slots_of(free: int, milli: int) -> int:
     if milli == WHOLE:
         return 1
     return free // milli
+
+
+@kernel
+def shared_room(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
+    """`distinct_room` on a node where GPUs are shared."""
+    gpus = shapes.gpus[shape]
+    slots = 0
+    for device in range(nodes.gpu_free.shape[1]):
+        slots += room_on(node, device, shape, nodes, shapes)
+    room = slots // gpus
+    while gpus > 1 and room > 0:
+        usable = 0
+        for device in range(nodes.gpu_free.shape[1]):
+            usable += min(room_on(node, device, shape, nodes, shapes), room)
+        if usable >= room * gpus:
+            break
+        room -= 1
+    return room
 
 
 @kernel
@@ -64,7 +83,10 @@ def node_rooms(
         if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.gpus[node]:
             room = 0
         if gpus > 0 and room > 0:
-            room = min(room, distinct_room(node, gpus, milli, nodes))
+            if plain(node, shape, nodes, shapes):
+                room = min(room, distinct_room(node, gpus, milli, nodes))
+            else:
+                room = min(room, shared_room(node, shape, nodes, shapes))
         if cpu > 0 and room > 0:
             room = min(room, nodes.cpu_free[node] // cpu)
         if memory > 0 and room > 0:
@@ -85,6 +107,23 @@ def roomiest_devices(node: int, wanted: int, milli: int, nodes: NodeArrays) -> i
                 best < 0 or slots_of(nodes.gpu_free[node, device], milli) > slots_of(nodes.gpu_free[node, best], milli)
             ):
                 best = device
+        mask |= 1 << best
+    return mask
+
+
+@kernel
+def roomiest_shared(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
+    """`roomiest_devices` on a node where GPUs are shared."""
+    mask = 0
+    for _ in range(shapes.gpus[shape]):
+        best = -1
+        most = -1
+        for device in range(nodes.gpu_free.shape[1]):
+            if (mask >> device) & 1 == 0:
+                room = room_on(node, device, shape, nodes, shapes)
+                if room > most:
+                    most = room
+                    best = device
         mask |= 1 << best
     return mask
 
@@ -119,7 +158,8 @@ def fill_spans(shape: int, spans: Ints, order: Ints, scene: Scene, out: Ints) ->
     """Place pods of one shape span by span, all or none; returns how many found a place.
 
     Columns of ``spans`` are start and end in ``order`` (node positions, neighbours together) and the number of pods
-    for these nodes. Row 0 of ``out`` gets the nodes, row 1 the device masks. If one finds no place, all are taken back.
+    for these nodes. Rows of ``out`` get the nodes, the device masks and the shape rows. If one finds no place, all are
+    taken back.
     """
     nodes, shapes = scene.nodes, scene.shapes
     gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
@@ -130,14 +170,17 @@ def fill_spans(shape: int, spans: Ints, order: Ints, scene: Scene, out: Ints) ->
             node = best_member(shape, order, spans[0, span], spans[1, span], scene)
             if node < 0:
                 for back in range(placed - 1, -1, -1):
-                    apply(out[0, back], shape, out[1, back], -1, nodes, shapes)
+                    apply(out[0, back], out[2, back], out[1, back], -1, nodes, shapes)
                 return placed
-            if gpus > 1 and milli < WHOLE:
+            if gpus > 1 and milli < WHOLE and plain(node, shape, nodes, shapes):
                 devices = roomiest_devices(node, gpus, milli, nodes)
+            elif gpus > 1 and milli < WHOLE:
+                devices = roomiest_shared(node, shape, nodes, shapes)
             else:
                 devices = select_devices(node, shape, scene)
-            apply(node, shape, devices, 1, nodes, shapes)
+            give(node, shape, devices, scene)
             out[0, placed] = node
             out[1, placed] = devices
+            out[2, placed] = scene.cache.placed[1]
             placed += 1
     return placed

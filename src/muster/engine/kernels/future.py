@@ -109,8 +109,11 @@ def joined(point: int, points: Points) -> bool:
 
 
 @entry_kernel
-def book(pods: Ints, sign: int, from_s: float, to_s: float, now_s: float, points: Points, shapes: ShapeArrays) -> None:
-    """Take (``sign`` 1) or give back (-1) what pods use from ``from_s`` to ``to_s``.
+def book(
+    pods: Ints, sign: int, from_s: float, to_s: float, now_s: float, least_milli: int, points: Points,
+    shapes: ShapeArrays,
+) -> None:  # fmt: skip
+    """Take (``sign`` 1) or give back (-1) what pods use from ``from_s`` to ``to_s``; of a device at least so much.
 
     Rows of ``pods`` are node, shape and device mask. Two unused points a pod are needed.
     """
@@ -136,7 +139,7 @@ def book(pods: Ints, sign: int, from_s: float, to_s: float, now_s: float, points
             points.amount[point, 1] -= sign * shapes.memory[shape]
             for device in range(points.amount.shape[1] - 2):
                 if (devices >> device) & 1:
-                    points.amount[point, 2 + device] -= sign * shapes.gpu_milli[shape]
+                    points.amount[point, 2 + device] -= sign * max(shapes.gpu_milli[shape], least_milli)
             if before < 0 or not joined(before, points):
                 before = point
             point = points.after[before]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from muster.engine.kernels.nodes import apply, refusal
 from muster.engine.kernels.place import Scene, place_one
 from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel
+from muster.policy.sharing import plain, room_on
 
 
 @entry_kernel
@@ -12,7 +13,7 @@ def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) 
     """How many pods of the shape the fleet takes as it is now, counted up to ``enough``.
 
     Ideally each pod is placed in turn until none fits. Equal pods take the same wherever they land, so the room of a
-    node does not depend on the order, and nodes are simply summed. Exact for whole GPUs, for a fraction of one GPU and
+    node does not depend on the order, and nodes are simply summed. Exact for whole GPUs, for a share of one GPU and
     for pods without GPUs; for fractions of several GPUs it is an upper bound (devices of a pod must differ).
     """
     constraint = shapes.constraint[shape]
@@ -31,8 +32,12 @@ def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) 
             room = min(room, nodes.memory_free[node] // memory)
         if gpus > 0:
             slots = 0
-            for device in range(nodes.gpu_free.shape[1]):
-                slots += nodes.gpu_free[node, device] // milli
+            if plain(node, shape, nodes, shapes):
+                for device in range(nodes.gpu_free.shape[1]):
+                    slots += nodes.gpu_free[node, device] // milli
+            else:
+                for device in range(nodes.gpu_free.shape[1]):
+                    slots += room_on(node, device, shape, nodes, shapes)
             room = min(room, slots // gpus)
         if room > 0:
             total += room
@@ -75,7 +80,7 @@ def place_gang(pod_sets: Ints, scene: Scene, out: Ints) -> int:
                     apply(out[0, back], out[1, back], out[2, back], -1, nodes, shapes)
                 return 0
             out[0, placed] = node
-            out[1, placed] = shape
+            out[1, placed] = scene.cache.placed[1]
             out[2, placed] = scene.cache.placed[0]
             placed += 1
     return placed

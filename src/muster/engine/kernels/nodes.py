@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from muster.engine.kernels.devices import SHARING_MODE, shared_refusal
 from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
 from muster.policy.gpus import fitting_and_spoiled, free_milli, gpu_class
+from muster.policy.sharing import ANYBODY, OWNER, OWNER_SHIFT, SHARERS, SLICE_SHIFT, SLICES, plain
 
 # The same bits as in muster.model.reasons.Reason; tests/engine/test_reasons.py holds them together.
 GPU_COUNT = 1 << 4
@@ -18,6 +20,20 @@ MEMORY_FREE = 1 << 10
 @kernel
 def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """Why the node cannot take the pod now, as a mask of all reasons that hold; 0 if it can."""
+    mask = plain_refusal(node, shape, nodes, shapes)
+    wanted = shapes.gpus[shape]
+    if 0 < wanted <= nodes.gpus[node]:
+        if mask & SHARING_MODE != 0:
+            mask &= ~(GPU_FREE | GPU_SHAPE)
+        elif not plain(node, shape, nodes, shapes):
+            mask &= ~(GPU_FREE | GPU_SHAPE)
+            mask |= shared_refusal(node, shape, nodes, shapes)
+    return mask
+
+
+@kernel
+def plain_refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
+    """`refusal` where no GPU is kept from anybody. It is apart because it is hot, and small enough to be inlined."""
     mask = shapes.static_refusals[shapes.constraint[shape], node]
     cpu = shapes.cpu[shape]
     if cpu > nodes.cpu_free[node]:
@@ -50,13 +66,31 @@ def lowest_fitting(node: int, wanted: int, milli: int, nodes: NodeArrays) -> int
 
 @entry_kernel
 def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, shapes: ShapeArrays) -> None:
-    """Give (``sign`` 1) or take back (-1) what a pod of ``shape`` gets on ``node``; its own reverse."""
+    """Give (``sign`` 1) or take back (-1) what a pod of ``shape`` gets on ``node``; its own reverse.
+
+    A device's first sharer brings its owner, the last takes it away. Slices of instances on one GPU have no bit in
+    common, so adding them is joining them.
+    """
+    owner = shapes.sharing[OWNER, shape]
+    sharer = (shapes.sharing[SLICES, shape] << SLICE_SHIFT) + 1
     nodes.cpu_free[node] -= sign * shapes.cpu[shape]
     nodes.memory_free[node] -= sign * shapes.memory[shape]
     milli = shapes.gpu_milli[shape]
     for device in range(nodes.gpu_free.shape[1]):
         if (devices >> device) & 1:
             nodes.gpu_free[node, device] -= sign * milli
+            if owner >= ANYBODY:
+                before = nodes.gpu_use[node, device]
+                after = before + sign * sharer
+                if before == 0:
+                    after += owner << OWNER_SHIFT
+                if after & SHARERS == 0:
+                    after = 0
+                nodes.gpu_use[node, device] = after
+                if owner > ANYBODY:
+                    kept = (before == 0) - (after == 0)
+                    nodes.shared[node] += kept
+                    nodes.change_count[1] += kept
     nodes.pods[node] += sign
     nodes.gpu_classes[node, gpu_class(shapes.gpus[shape], milli)] += sign
     nodes.version[node] += 1
@@ -67,7 +101,7 @@ def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, sha
 
 @kernel
 def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
-    """A hash over all that a score may depend on; equal states have equal hashes."""
+    """A hash over all that a score may depend on but how GPUs are shared; equal states have equal hashes."""
     value = nodes.kind[node] * 31 + static
     value = value * 1000003 ^ nodes.cpu_free[node]
     value = value * 1000003 ^ nodes.memory_free[node]
@@ -80,7 +114,7 @@ def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
 
 @kernel
 def same_state(one: int, other: int, constraint: int, nodes: NodeArrays, static_refusals: Ints) -> bool:
-    """Whether two nodes are alike in all that a score or a refusal may depend on."""
+    """Whether two nodes are alike in all that a score or a refusal may depend on but how GPUs are shared."""
     if (
         nodes.kind[one] != nodes.kind[other]
         or nodes.cpu_free[one] != nodes.cpu_free[other]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muster.engine.kernels.nodes import apply, lowest_fitting, refusal, same_state, state_hash
+from muster.engine.kernels.devices import best_instance, choose_shared, same_sharing, sharing_hash
+from muster.engine.kernels.nodes import apply, lowest_fitting, plain_refusal, refusal, same_state, state_hash
 from muster.kernels import (
     Floats,
     Ints,
@@ -22,6 +23,7 @@ from muster.kernels import (
     vector_kernel,
 )
 from muster.policy.fragmentation import fragment_causes
+from muster.policy.sharing import ANYBODY, COUNT, OWNER, plain, room_on
 
 FIRST, RANDOM = 0, 1
 """How a node is selected: the first of those with the best score, or a random feasible one."""
@@ -37,8 +39,8 @@ class ScoreCache(NamedTuple):
     ``scores`` is -inf where the node refuses; ``refusals`` the mask of reasons; ``seen`` the node's version when that
     was computed (-1: never); ``position`` the change count up to which a shape has looked (-1: never);
     ``scratch`` (a power of two above 2 N), ``hashes`` and ``twin`` (N) serve the search for nodes in the same state;
-    ``due`` (N) are nodes to be scored; ``random`` holds the generator's state; ``placed[0]`` is where the device mask
-    of a placed pod is left. ``devices`` is the device that the policy chose for a fraction.
+    ``due`` (N) are nodes to be scored; ``random`` holds the generator's state; ``placed`` is where the device mask of a
+    placed pod and its row are left. ``devices`` is the device that the policy chose for a fraction.
     """
 
     scores: Floats
@@ -76,7 +78,19 @@ def random_below(bound: int, state: Ints) -> int:
 
 @kernel
 def look(node: int, shape: int, scene: Scene) -> bool:
-    """Note why the node refuses the shape; if it does not, its score is due."""
+    """Note why the node refuses the shape; if it does not, its score is due. Where GPUs are shared: `look_closely`."""
+    cache = scene.cache
+    mask = plain_refusal(node, shape, scene.nodes, scene.shapes)
+    cache.refusals[shape, node] = mask
+    cache.seen[shape, node] = scene.nodes.version[node]
+    if mask != 0:
+        cache.scores[shape, node] = -np.inf
+    return mask == 0
+
+
+@kernel
+def look_closely(node: int, shape: int, scene: Scene) -> bool:
+    """As `look`, with an eye on who shares the node's GPUs."""
     cache = scene.cache
     mask = refusal(node, shape, scene.nodes, scene.shapes)
     cache.refusals[shape, node] = mask
@@ -87,12 +101,19 @@ def look(node: int, shape: int, scene: Scene) -> bool:
 
 
 @kernel
+def nothing_shared(shape: int, scene: Scene) -> bool:
+    """Whether all nodes are plain for the shape."""
+    return scene.nodes.change_count[1] == 0 and scene.shapes.sharing[OWNER, shape] <= ANYBODY
+
+
+@kernel
 def refresh_all(shape: int, scene: Scene) -> None:
     """Bring the shape's whole row up to date; of nodes in the same state only the first is evaluated."""
     nodes, cache = scene.nodes, scene.cache
     static_refusals = scene.shapes.static_refusals
     constraint = scene.shapes.constraint[shape]
     slots = cache.scratch.shape[0] - 1
+    simple = nothing_shared(shape, scene)
     cache.scratch[:] = -1
     due = 0
     for node in range(nodes.kind.shape[0]):
@@ -100,17 +121,23 @@ def refresh_all(shape: int, scene: Scene) -> None:
         if cache.seen[shape, node] == nodes.version[node]:
             continue
         digest = state_hash(node, static_refusals[constraint, node], nodes)
+        if not simple:
+            digest ^= sharing_hash(node, nodes)
         cache.hashes[node] = digest
         slot = digest & slots
         while True:
             twin = cache.scratch[slot]
             if twin < 0:
                 cache.scratch[slot] = node
-                if look(node, shape, scene):
+                if look(node, shape, scene) if simple else look_closely(node, shape, scene):
                     cache.due[due] = node
                     due += 1
                 break
-            if cache.hashes[twin] == digest and same_state(twin, node, constraint, nodes, static_refusals):
+            if (
+                cache.hashes[twin] == digest
+                and same_state(twin, node, constraint, nodes, static_refusals)
+                and (simple or same_sharing(twin, node, nodes))
+            ):
                 cache.twin[node] = twin
                 break
             slot = (slot + 1) & slots
@@ -135,11 +162,18 @@ def refresh(shape: int, scene: Scene) -> None:
         refresh_all(shape, scene)
     else:
         due = 0
-        for change in range(since, count):
-            node = nodes.changes[change % ring]
-            if cache.seen[shape, node] != nodes.version[node] and look(node, shape, scene):
-                cache.due[due] = node
-                due += 1
+        if nothing_shared(shape, scene):
+            for change in range(since, count):
+                node = nodes.changes[change % ring]
+                if cache.seen[shape, node] != nodes.version[node] and look(node, shape, scene):
+                    cache.due[due] = node
+                    due += 1
+        else:
+            for change in range(since, count):
+                node = nodes.changes[change % ring]
+                if cache.seen[shape, node] != nodes.version[node] and look_closely(node, shape, scene):
+                    cache.due[due] = node
+                    due += 1
         scene.scores(
             shape, cache.due, due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
         )
@@ -194,6 +228,14 @@ def select_node(shape: int, scene: Scene) -> int:
 
 
 @kernel
+def takes(node: int, device: int, shape: int, milli: int, scene: Scene) -> bool:
+    """Whether a device takes a share of the pod."""
+    if scene.nodes.gpu_free[node, device] < milli:
+        return False
+    return plain(node, shape, scene.nodes, scene.shapes) or room_on(node, device, shape, scene.nodes, scene.shapes) > 0
+
+
+@kernel
 def select_devices(node: int, shape: int, scene: Scene) -> int:
     """The devices for the pod, as a bit mask: the policy's choice for a fraction, else the first that fit."""
     nodes, cache = scene.nodes, scene.cache
@@ -201,17 +243,19 @@ def select_devices(node: int, shape: int, scene: Scene) -> int:
     milli = scene.shapes.gpu_milli[shape]
     if wanted == 0:
         return 0
+    if not plain(node, shape, nodes, scene.shapes) and not (wanted == 1 and scene.selection == RANDOM):
+        return choose_shared(node, shape, nodes, scene.shapes)
     if wanted > 1 or milli == 1000:
         return lowest_fitting(node, wanted, milli, nodes)
     if scene.selection != RANDOM:
         return 1 << int(cache.devices[shape, node])
     fitting = 0
     for device in range(nodes.gpu_free.shape[1]):
-        if nodes.gpu_free[node, device] >= milli:
+        if takes(node, device, shape, milli, scene):
             fitting += 1
     skip = random_below(fitting, cache.random)
     for device in range(nodes.gpu_free.shape[1]):
-        if nodes.gpu_free[node, device] >= milli:
+        if takes(node, device, shape, milli, scene):
             if skip == 0:
                 return 1 << device
             skip -= 1
@@ -219,20 +263,29 @@ def select_devices(node: int, shape: int, scene: Scene) -> int:
 
 
 @kernel
+def give(node: int, shape: int, devices: int, scene: Scene) -> None:
+    """Give a pod its devices, and leave them and its row (of a MIG pod, that of its start) in ``cache.placed``."""
+    row = shape
+    if scene.shapes.sharing[COUNT, shape] > 0:
+        row = best_instance(node, devices, shape, scene.nodes, scene.shapes)
+    apply(node, row, devices, 1, scene.nodes, scene.shapes)
+    scene.cache.placed[0] = devices
+    scene.cache.placed[1] = row
+
+
+@kernel
 def place_one(shape: int, scene: Scene) -> int:
-    """Place one pod: returns its node and leaves its devices in ``cache.placed[0]``; -1 if no node takes it."""
+    """Place one pod: returns its node and leaves in ``cache.placed`` what `give` does; -1 if no node takes it."""
     refresh(shape, scene)
     node = select_node(shape, scene)
     if node >= 0:
-        devices = select_devices(node, shape, scene)
-        apply(node, shape, devices, 1, scene.nodes, scene.shapes)
-        scene.cache.placed[0] = devices
+        give(node, shape, select_devices(node, shape, scene), scene)
     return node
 
 
 @entry_kernel
 def place_pods(shape: int, count: int, scene: Scene, out: Ints) -> int:
-    """Place ``count`` pods of one shape, all or none: row 0 of ``out`` gets the nodes, row 1 the devices.
+    """Place ``count`` pods of one shape, all or none: rows of ``out`` get the nodes, the devices and their shape rows.
 
     Returns how many found a place; if fewer than ``count``, what was placed is taken back.
     """
@@ -240,10 +293,11 @@ def place_pods(shape: int, count: int, scene: Scene, out: Ints) -> int:
         node = place_one(shape, scene)
         if node < 0:
             for back in range(pod - 1, -1, -1):
-                apply(out[0, back], shape, out[1, back], -1, scene.nodes, scene.shapes)
+                apply(out[0, back], out[2, back], out[1, back], -1, scene.nodes, scene.shapes)
             return pod
         out[0, pod] = node
         out[1, pod] = scene.cache.placed[0]
+        out[2, pod] = scene.cache.placed[1]
     return count
 
 
