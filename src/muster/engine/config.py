@@ -20,8 +20,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         ordering: who goes first among equal priorities; one of docs/reference/queues.md.
         half_life_s: past use counts half after so long.
         usage_period_s: past use is brought up to date so often; what runs now counts at once.
-        isolation: ``tenants`` keeps different tenants' shares (time-slicing, MPS, soft) on different GPUs; ``none`` lets
-            everybody share with everybody.
+        isolation: ``tenants`` keeps different tenants' shares (time-slicing, MPS, soft) on different GPUs; ``none``
+            lets everybody share with everybody.
         gangs: ``all-or-nothing``, or ``one-by-one``: pods start as they find room (a teaching baseline: it deadlocks).
         queueing: ``backfill`` lets work run past a gang that waits if it delays no reserved start; ``strict`` lets
             nothing past it; ``best-effort`` lets everything past it.
