@@ -25,8 +25,8 @@ class Slot:
     ``need`` and ``coming`` have a row for each of ``nodes``: CPU, memory, then each device. ``need`` is what the gang
     takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it). What is
     needed and not coming must stay free: work that would still run at the start cannot have it. Where GPUs are kept
-    from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits for has
-    a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when it was
+    from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits for
+    has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when it was
     made; that is ``limited`` if it is the limit that its owner stated.
     """
 
