@@ -22,8 +22,8 @@ GPU from now on), ``lose NODE`` (with all that runs on it), ``cordon NODE``, ``b
 (a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the
 difference: ``+a`` started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start,
 ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a
-reserved start, ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4 of 8 pods
-hold their places and the gang has not begun. ``a@60?`` is a reserved start that rests on predictions.
+reserved start, ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4
+of 8 pods hold their places and the gang has not begun. ``a@60?`` is a reserved start that rests on predictions.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Slot:
     takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it). What is
     needed and not coming must stay free: work that would still run at the start cannot have it. Where GPUs are kept
     from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits for
-    has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when it was
-    made; that is ``limited`` if it is the limit that its owner stated.
+    has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when
+    it was made; that is ``limited`` if it is the limit that its owner stated.
     """
 
     def __init__(self, gang: Gang, flavor: str, start_s: float, lasts_s: float, rows: Ints, cluster: Cluster) -> None:
