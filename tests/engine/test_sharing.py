@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.catalog.mig import mig_table
 from muster.catalog.mig_layouts import can_add, check_layout
+from muster.engine.pieces import free_pieces
 from muster.engine.placement import Placer
 from muster.engine.state import Allocation, FleetState
 from muster.errors import CapacityError, InputError, StateError
@@ -339,3 +340,34 @@ def test_random_histories(policy: str, steps: list[tuple[int, int, int]]) -> Non
         state.release(pod)
     check(state, [])
     assert np.array_equal(state.nodes.gpu_use, FleetState(mixed()).nodes.gpu_use)
+
+
+# -- what is left -----------------------------------------------------------------------------------------------------
+
+
+def test_where_free_gpu_lies() -> None:
+    """Node 0: seven slices of a GPU (the eighth is no start), half a GPU of a tenant, and one whole. Node 1: idle."""
+    state = FleetState(fleet(gpus=3, nodes=2))
+    small = state.shape_id(mig("1g.10gb"))
+    for start_ in range(7):
+        state.assign(Allocation(0, state.row_on(small, 0, 1, start_), 1))
+    state.assign(Allocation(0, state.shape_id(share(500, "a")), 0b10))
+    pieces = {"whole_nodes": 3000, "whole_gpus": 1000, "shares": 500, "slices": 0, "no_start": 125}
+    assert free_pieces(state) == pieces
+    row_of = {place.start: row for row, place in state.instances.items()}
+    state.release(Allocation(0, row_of[5], 1))
+    assert free_pieces(state) == {**pieces, "slices": 125}
+    state.release(Allocation(0, row_of[6], 1))
+    assert free_pieces(state) == {**pieces, "slices": 375, "no_start": 0}, "two slices end in the last"
+
+
+@settings(max_examples=50, deadline=None)
+@given(numbers=st.lists(st.integers(0, len(PODS) - 1), max_size=40))
+def test_pieces_sum_up_to_what_is_free(numbers: list[int]) -> None:
+    state = FleetState(mixed())
+    one = placer(state)
+    for number in numbers:
+        one.place(state.shape_id(PODS[number]))
+        pieces = free_pieces(state)
+        assert sum(pieces.values()) == state.nodes.gpu_free.sum()
+        assert min(pieces.values()) >= 0

@@ -82,7 +82,7 @@ def show(spec: str, output: str) -> None:
 )
 @output_option
 def frag(spec: str, workload: str | None, output: str) -> None:
-    """Tell how much free GPU is of no use, why, and which gangs still fit.
+    """Tell how much free GPU is of no use, why, which gangs still fit, and in which pieces it lies.
 
     A GPU is of no use to a typical pod that could not take it; of typical pods, the mean is told.
 
@@ -93,22 +93,30 @@ def frag(spec: str, workload: str | None, output: str) -> None:
     mix, source = _mix(state, snapshot, workload)
     free = sum(float(state.nodes.gpu_free[row].sum()) for row in _schedulable(state)) / 1000
     causes = _causes(state, mix, free)
-    gangs = _gangs(state, mix)
+    gangs, pieces = _gangs(state, mix), _pieces(state)
     advice = _advice(causes, empty=not state.nodes.pods.any()) if free else "No GPU is free."
     if output in ("json", "yaml"):
         document = {
             "schema": "muster.fleet.frag/v1", "gpus_free": round(free, 3), "typical_pods": source, "causes": causes,
-            "gangs": gangs, "advice": advice,
+            "gangs": gangs, "pieces": pieces, "advice": advice,
         }  # fmt: skip
         emit_document(document, output)
     elif output in ("csv", "name"):
         records = [{"item": one["cause"], **one} for one in causes]
+        records += [{"item": one["piece"], **one} for one in pieces]
         records += [{"item": f"gangs of {one['gpus']}", **one, "gpus": None} for one in gangs]
         keys = ("item", "gpus", "percent", "gangs", "pods", "cpu_milli", "memory_bytes")
         columns = [Column(key, key) for key in keys]
         emit(records, columns, output=output, schema="muster.fleet.frag/v1", list_key="items")
     else:
         _print_frag(free, source, causes, gangs, advice)
+        click.echo()
+        rows = [[one["name"], f"{one['gpus']:,.1f}", f"{one['percent']:.1f}", one["meaning"]] for one in pieces]
+        columns = [
+            Column("name", "Free GPUs lie in"), Column("gpus", "GPUs", right=True), Column("percent", "%", right=True),
+            Column("meaning", "What it is"),
+        ]  # fmt: skip
+        print_table(columns, [row for row, one in zip(rows, pieces, strict=True) if one["gpus"]])
 
 
 def _print_frag(
@@ -149,6 +157,20 @@ def _causes(state: FleetState, mix: ShapeMix, free: float) -> list[dict[str, Any
         {"cause": cause, "name": name, "gpus": round(gpus, 3), "percent": round(100 * gpus / free, 2) if free else 0.0,
          "meaning": meaning}
         for cause, gpus, name, meaning in rows
+    ]  # fmt: skip
+
+
+def _pieces(state: FleetState) -> list[dict[str, Any]]:
+    """Where free GPU lies, by what it is a part of; sums up to all that is free."""
+    from muster.engine.pieces import free_pieces
+    from muster.report.causes import PIECE_WORDS
+
+    milli = free_pieces(state)
+    free = max(sum(milli.values()), 1)
+    return [
+        {"piece": piece, "name": PIECE_WORDS[piece].name, "gpus": amount / 1000,
+         "percent": round(100 * amount / free, 2), "meaning": PIECE_WORDS[piece].meaning}
+        for piece, amount in milli.items()
     ]  # fmt: skip
 
 

@@ -26,6 +26,15 @@ _LESS_MEMORY = "lower the memory that pods ask for a GPU"
 _OPEN = "let the pods accept more GPU models, or lift the taint; `muster fleet show` tells where the GPUs are"
 _FRACTIONS = "choose fractions that add up to a whole GPU"
 
+PIECE_WORDS = {
+    "whole_nodes": Cause("whole nodes", "of use to any pod"),
+    "whole_gpus": Cause("whole GPUs", "on nodes in use: of no use to a pod that needs a node"),
+    "shares": Cause("rests of shared GPUs", "for pods that may share them; never a whole GPU"),
+    "slices": Cause("MIG slices", "beside others, where an instance may still stand"),
+    "no_start": Cause("MIG slices without a start", "no instance can take them before another ends"),
+}
+"""In words, where free GPU lies: `muster.engine.pieces.PIECES`."""
+
 CAUSE_WORDS = {
     "no_gpu_asked": Cause("no GPU asked", "typical pods that ask for no GPU cannot use one"),
     "wrong_model": Cause("closed nodes", "on nodes that a model, selector or taint closes to the pod", _OPEN, _OPEN),
