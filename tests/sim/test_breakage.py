@@ -166,6 +166,12 @@ def test_spot_work_goes_on_when_its_nodes_are_back() -> None:
     assert 0.3 < figures.breakage.ettr < 0.95
 
 
+def test_a_run_ends_with_its_last_job_and_not_when_one_might_have_grown() -> None:
+    run = run_of(fleet(4), [job("wide", 8, HOUR, 2)], Config(grow_every_s=10 * HOUR))
+    run.run()
+    assert run.now_s == run.stories[0].finished_s == 2 * HOUR
+
+
 def test_work_that_uses_no_gpu_gives_way_after_half_an_hour() -> None:
     work = [job("sleeps", 2, None, user="ann"), job("waits", 2, HOUR, user="bob", submitted_s=60.0)]
     busy = {"sleeps": ((0.0, 16.0), (600.0, 0.0))}

@@ -263,8 +263,10 @@ class ClusterRun:
         return [workload.name] if count == 1 else [_pod_name(workload, pod) for pod in range(count)]
 
     def _handle(self, time_s: float, payload: int) -> None:
-        self.now_s = time_s
         kind, index, number = payload & 7, payload >> 3 >> _BITS, payload >> 3 & (1 << _BITS) - 1
+        if kind == _WAKE and not len(self.scheduler.running) and not len(self.scheduler.pending):
+            return  # it was for work that has ended meanwhile: the run is not longer for it
+        self.now_s = time_s
         if kind == _SUBMIT:
             self._submit(index, number, time_s)
         elif kind == _WAKE:
