@@ -40,7 +40,7 @@ from muster.model.reasons import Reason
 from muster.model.workload import Workload
 
 if TYPE_CHECKING:
-    from muster.engine.scheduler import Scheduler
+    from muster.engine.books import Books
 
 MOST_TRIES = 12
 """Choices that are made for one gang before it is left waiting."""
@@ -58,46 +58,46 @@ class Moves(Struct, frozen=True):
     cost_gpu_s: float
 
 
-def plan_moves(scheduler: Scheduler, gang: Gang, now_s: float, budget_gpu_s: float) -> Moves | None:
+def plan_moves(books: Books, gang: Gang, now_s: float, budget_gpu_s: float) -> Moves | None:
     """Moves that let ``gang`` start now and cost at most ``budget_gpu_s``; None if none were found. Nothing changes."""
-    for flavor in scheduler.flavors_of(gang.kind):
-        if scheduler.queues and scheduler.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is not None:
+    for flavor in books.flavors_of(gang.kind):
+        if books.queues and books.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is not None:
             continue
-        found = _Planner(scheduler, gang, flavor, now_s, budget_gpu_s).plan() if enough_free(scheduler, gang) else None
+        found = _Planner(books, gang, flavor, now_s, budget_gpu_s).plan() if enough_free(books, gang) else None
         if found is not None:
             return found
     return None
 
 
-def enough_free(scheduler: Scheduler, gang: Gang) -> bool:
+def enough_free(books: Books, gang: Gang) -> bool:
     """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
-    if not scheduler.config.defragment or not scheduler.running.saving:
+    if not books.config.defragment or not books.running.saving:
         return False
-    return int(scheduler.cluster.state.nodes.gpu_free.sum()) >= gang.kind.least.milli
+    return int(books.cluster.state.nodes.gpu_free.sum()) >= gang.kind.least.milli
 
 
-def movable(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
+def movable(books: Books, run: RunningGang, now_s: float) -> bool:
     """Whether running work may be moved at all: it saves its work, may be stopped, and was not moved just now."""
-    if run.workload.checkpointing is None or run.missing or not may_be_stopped(scheduler, run, now_s):
+    if run.workload.checkpointing is None or run.missing or not may_be_stopped(books, run, now_s):
         return False
-    return not run.workload.attempts or now_s - run.started_s >= scheduler.config.move_every_s
+    return not run.workload.attempts or now_s - run.started_s >= books.config.move_every_s
 
 
-def relocate(scheduler: Scheduler, gang: Gang, moves: Moves, now_s: float) -> list[Migrate]:
+def relocate(books: Books, gang: Gang, moves: Moves, now_s: float) -> list[Migrate]:
     """Carry out a plan: work stands in its new places, and the places of the gang are taken for it."""
-    cluster, decisions = scheduler.cluster, list[Migrate]()
+    cluster, decisions = books.cluster, list[Migrate]()
     for run, rows in moves.moved:
-        scheduler.running.remove(run.workload.name)
+        books.running.remove(run.workload.name)
         cluster.release(run.rows)
-        for slot in scheduler.slots.values():
+        for slot in books.slots.values():
             slot.ended(run, cluster)
         name, cost_gpu_s = run.workload.name, run.lost_gpu_s(now_s)
         decisions.append(Migrate(name, cluster.places(rows), "room", cost_gpu_s, gang.workload.name))
     for run, rows in moves.moved:
         cluster.take(rows)
         moved = RunningGang(run.again(), run.kind, run.flavor, rows, now_s)
-        scheduler.running.add(moved)
-        for slot in scheduler.slots.values():
+        books.running.add(moved)
+        for slot in books.slots.values():
             slot.expect(moved, cluster)
     cluster.take(moves.rows)
     return decisions
@@ -128,9 +128,9 @@ class _Settling:
 
 
 class _Planner:
-    def __init__(self, scheduler: Scheduler, gang: Gang, flavor: str, now_s: float, budget_gpu_s: float) -> None:
-        self.scheduler = scheduler
-        self.cluster = scheduler.cluster
+    def __init__(self, books: Books, gang: Gang, flavor: str, now_s: float, budget_gpu_s: float) -> None:
+        self.books = books
+        self.cluster = books.cluster
         self.gang = gang
         self.flavor = flavor
         self.now_s = now_s
@@ -144,7 +144,7 @@ class _Planner:
     @cached_property
     def slots(self) -> list[Slot]:
         """The reserved starts of others."""
-        return [slot for slot in self.scheduler.slots.values() if slot.name != self.gang.workload.name]
+        return [slot for slot in self.books.slots.values() if slot.name != self.gang.workload.name]
 
     @cached_property
     def waited(self) -> set[str]:
@@ -158,12 +158,12 @@ class _Planner:
             return None
         price = self.prices.get(name)
         if price is None:
-            free = name not in self.waited and movable(self.scheduler, run, self.now_s)
+            free = name not in self.waited and movable(self.books, run, self.now_s)
             price = self.prices[name] = run.lost_gpu_s(self.now_s) if free else -1.0
         return None if price < 0 else price
 
     def _room_maker(self) -> RoomMaker:
-        return RoomMaker(self.cluster, self.scheduler.running, self.price)
+        return RoomMaker(self.cluster, self.books.running, self.price)
 
     def plan(self) -> Moves | None:
         for _ in range(MOST_TRIES):
@@ -243,7 +243,7 @@ class _Planner:
                 del self.out[each.run.workload.name]
 
     def _place(self, kind: GangKind, flavor: str, holds: Sequence[Hold]) -> Ints | None:
-        placed = self.scheduler.place_beside(kind, flavor, holds)
+        placed = self.books.place_beside(kind, flavor, holds)
         return None if isinstance(placed, Reason) else placed
 
     # -- what was moved -----------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class _Planner:
             todo = sorted(todo + more, key=lambda each: each.hardness)
 
     def _holds(self, workload: Workload) -> list[Hold]:
-        return self.scheduler.holds(workload, self.now_s, slots=self.slots)
+        return self.books.holds(workload, self.now_s, slots=self.slots)
 
     @contextmanager
     def _beside(self, holds: Sequence[Hold]) -> Generator[None]:

@@ -34,7 +34,7 @@ from muster.model.reasons import Reason
 from muster.model.snapshot import NodeFailure
 
 if TYPE_CHECKING:
-    from muster.engine.scheduler import Scheduler
+    from muster.engine.books import Books
 
 
 class FailureLog:
@@ -75,58 +75,58 @@ class FailureLog:
         return tuple(each for each in failures if now_s - each.time_s < self.window_s)
 
 
-def lose_pods(scheduler: Scheduler, node: Node, now_s: float, *, everything: bool) -> None:
+def lose_pods(books: Books, node: Node, now_s: float, *, everything: bool) -> None:
     """Running gangs lose their pods on devices of a node that are not healthy; or all that they have there."""
-    cluster = scheduler.cluster
+    cluster = books.cluster
     position = cluster.position[node.name]
     dead = sum(1 << device.index for device in node.devices if not device.healthy)
-    for run in list(scheduler.running):
+    for run in list(books.running):
         if position not in run.nodes:
             continue
         lost = (run.rows[0] == position) & ((run.rows[2] & dead != 0) | everything)
         columns = np.flatnonzero(lost).tolist()
         if columns:
-            for slot in scheduler.slots.values():
+            for slot in books.slots.values():
                 slot.changes(run, cluster, -1)
             cluster.release(run.rows[:, columns])
             ranks = [rank for rank in range(run.kind.count) if rank not in run.missing]
             run.missing = tuple(sorted((*run.missing, *(ranks[column] for column in columns))))
             run.stand_on(np.delete(run.rows, columns, axis=1))
-            for slot in scheduler.slots.values():
+            for slot in books.slots.values():
                 slot.changes(run, cluster, 1)
-            scheduler.broken.setdefault(run.workload.name, now_s)
+            books.broken.setdefault(run.workload.name, now_s)
 
 
-def repair(scheduler: Scheduler, now_s: float) -> list[Decision]:
+def repair(books: Books, now_s: float) -> list[Decision]:
     """What becomes of the gangs that lost pods, those first that are first in order."""
     decisions: list[Decision] = []
-    broken = [scheduler.running[name] for name in scheduler.broken if name in scheduler.running]
-    for run in sorted(broken, key=lambda run: turn_of(scheduler, run)):
-        decision = _replace(scheduler, run, now_s)
+    broken = [books.running[name] for name in books.broken if name in books.running]
+    for run in sorted(broken, key=lambda run: turn_of(books, run)):
+        decision = _replace(books, run, now_s)
         if decision is None and run.workload.elastic:
-            if _should_wait(scheduler, run, now_s):
+            if _should_wait(books, run, now_s):
                 continue
-            decision = _go_on_smaller(scheduler, run, now_s)
+            decision = _go_on_smaller(books, run, now_s)
         if decision is None:
             decision = Evict(run.workload.name, "", "failure", run.lost_gpu_s(now_s))
-            scheduler.send_back(run.workload.name, now_s)
+            books.send_back(run.workload.name, now_s)
         decisions.append(decision)
-        scheduler.broken.pop(run.workload.name, None)
+        books.broken.pop(run.workload.name, None)
     return decisions
 
 
-def _replace(scheduler: Scheduler, run: RunningGang, now_s: float) -> Migrate | None:
+def _replace(books: Books, run: RunningGang, now_s: float) -> Migrate | None:
     """Give a gang other pods for those that it lost, on spare nodes if possible."""
-    cluster, missing = scheduler.cluster, _replacements(scheduler, run)
-    away = _away_from_its_group(scheduler, run)
+    cluster, missing = books.cluster, _replacements(books, run)
+    away = _away_from_its_group(books, run)
     if away is None:
         return None
-    holds = scheduler.holds(run.workload, now_s, run) + outside(scheduler, run) + away
+    holds = books.holds(run.workload, now_s, run) + outside(books, run) + away
     placed: Ints | Reason = Reason.CAPACITY
-    if spares := _others_than_spares(scheduler):
-        placed = scheduler.place_beside(missing, run.flavor, [*holds, spares])
+    if spares := _others_than_spares(books):
+        placed = books.place_beside(missing, run.flavor, [*holds, spares])
     if isinstance(placed, Reason):
-        placed = scheduler.place_beside(missing, run.flavor, holds)
+        placed = books.place_beside(missing, run.flavor, holds)
     if isinstance(placed, Reason):
         return None
     rows = np.zeros((3, run.kind.count), np.int64)
@@ -134,12 +134,12 @@ def _replace(scheduler: Scheduler, run: RunningGang, now_s: float) -> Migrate | 
     rows[:, np.setdiff1d(np.arange(run.kind.count), run.missing)] = run.rows
     cost_gpu_s = run.lost_gpu_s(now_s)
     run.missing = ()
-    scheduler.rebook(run, run.kind, rows, now_s)
+    books.rebook(run, run.kind, rows, now_s)
     run.checkpointed_s = now_s  # what was done since its last checkpoint is lost, and no more at risk
     return Migrate(run.workload.name, cluster.places(run.rows), "failure", cost_gpu_s)
 
 
-def _replacements(scheduler: Scheduler, run: RunningGang) -> GangKind:
+def _replacements(books: Books, run: RunningGang) -> GangKind:
     """The pods that a gang lost, as a kind that may use spare nodes."""
     sets = tuple(
         replace(
@@ -148,7 +148,7 @@ def _replacements(scheduler: Scheduler, run: RunningGang) -> GangKind:
         )
         for each, count in zip(run.kind.asked, run.per_set(run.missing), strict=True)
     )  # fmt: skip
-    return scheduler.cluster.kind(sets, run.kind.topology, run.kind.flavors)
+    return books.cluster.kind(sets, run.kind.topology, run.kind.flavors)
 
 
 def _group_of(run: RunningGang, size: int) -> Ints:
@@ -157,9 +157,9 @@ def _group_of(run: RunningGang, size: int) -> Ints:
     return np.where(gpus, (np.cumsum(gpus) - 1) // size, -1)
 
 
-def _away_from_its_group(scheduler: Scheduler, run: RunningGang) -> list[Hold] | None:
+def _away_from_its_group(books: Books, run: RunningGang) -> list[Hold] | None:
     """Keeps lost pods of tensor parallel groups in the NVLink domain of the others; None if that are several."""
-    size, index = run.kind.groups.together, scheduler.cluster.index
+    size, index = run.kind.groups.together, books.cluster.index
     if size == 1:
         return []
     group = _group_of(run, size)
@@ -171,42 +171,42 @@ def _away_from_its_group(scheduler: Scheduler, run: RunningGang) -> list[Hold] |
     if len(domains) != 1 and not whole_groups:
         return None
     elsewhere: list[int] = np.flatnonzero(domain != domains[0]).tolist() if len(domains) else []
-    return [whole_nodes(scheduler.cluster, elsewhere)]
+    return [whole_nodes(books.cluster, elsewhere)]
 
 
-def _others_than_spares(scheduler: Scheduler) -> Hold | None:
-    nodes = scheduler.cluster.fleet.nodes
+def _others_than_spares(books: Books) -> Hold | None:
+    nodes = books.cluster.fleet.nodes
     if not any(node.spare and node.schedulable for node in nodes):
         return None
-    return whole_nodes(scheduler.cluster, [position for position, node in enumerate(nodes) if not node.spare])
+    return whole_nodes(books.cluster, [position for position, node in enumerate(nodes) if not node.spare])
 
 
-def _should_wait(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
+def _should_wait(books: Books, run: RunningGang, now_s: float) -> bool:
     """Whether an elastic gang waits for a replacement rather than to go on smaller."""
-    until_s = _waits_until_s(scheduler, run)
+    until_s = _waits_until_s(books, run)
     if now_s >= until_s:
         return False
-    gang = Gang(run.workload, _replacements(scheduler, run))
-    others = list(scheduler.slots.values())
-    return scheduler.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s) is not None
+    gang = Gang(run.workload, _replacements(books, run))
+    others = list(books.slots.values())
+    return books.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s) is not None
 
 
-def _waits_until_s(scheduler: Scheduler, run: RunningGang) -> float:
+def _waits_until_s(books: Books, run: RunningGang) -> float:
     """Up to when waiting loses less than going on smaller and growing back."""
     pods, saved = sum(run.counts), run.workload.checkpointing
     worth_s = 2.0 * (saved.restart_s if saved else 0.0) * pods / max(1, pods - len(run.missing))
-    return scheduler.broken[run.workload.name] + worth_s
+    return books.broken[run.workload.name] + worth_s
 
 
-def next_repair_s(scheduler: Scheduler, now_s: float) -> float:
+def next_repair_s(books: Books, now_s: float) -> float:
     """When the next gang that waits for a replacement waits no longer; infinite if none does."""
-    waits = (_waits_until_s(scheduler, scheduler.running[name]) for name in scheduler.broken)
+    waits = (_waits_until_s(books, books.running[name]) for name in books.broken)
     return min((time_s for time_s in waits if time_s > now_s), default=math.inf)
 
 
-def _go_on_smaller(scheduler: Scheduler, run: RunningGang, now_s: float) -> Decision | None:
+def _go_on_smaller(books: Books, run: RunningGang, now_s: float) -> Decision | None:
     """An elastic gang without what it lost, at the largest size that it may have; None if too little is left."""
-    cluster, near = scheduler.cluster, run.kind.groups.near
+    cluster, near = books.cluster, run.kind.groups.near
     full = cluster.kind_of(run.workload)
     there = np.setdiff1d(np.arange(run.kind.count), run.missing)
     group = _group_of(run, near)
@@ -223,5 +223,5 @@ def _go_on_smaller(scheduler: Scheduler, run: RunningGang, now_s: float) -> Deci
     cluster.release(run.rows[:, ~spared])
     rows = run.rows[:, spared]
     run.missing = ()
-    scheduler.rebook(run, cluster.sized(full, size), rows, now_s)
-    return replace(resized(scheduler, run, now_s, "failure"), cost_gpu_s=cost_gpu_s)
+    books.rebook(run, cluster.sized(full, size), rows, now_s)
+    return replace(resized(books, run, now_s, "failure"), cost_gpu_s=cost_gpu_s)

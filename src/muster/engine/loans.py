@@ -17,28 +17,28 @@ from muster.model.plan import Decision, Evict
 from muster.model.queue import Queue
 
 if TYPE_CHECKING:
-    from muster.engine.scheduler import Scheduler
+    from muster.engine.books import Books
 
 WHY = "headroom"
 
 
-def restore_headroom(scheduler: Scheduler, now_s: float) -> list[Decision]:
+def restore_headroom(books: Books, now_s: float) -> list[Decision]:
     """Call back loans where a queue has not its headroom: the cheapest first, and no more than is needed."""
     decisions: list[Decision] = []
-    for queue in scheduler.queues.values():
-        for flavor in scheduler.cluster.flavors if queue.headroom_milli else ():
-            if scheduler.quota.short_of_headroom(queue.name, flavor):
-                for part in _called_back(scheduler, queue, flavor, now_s):
-                    decisions.append(_take(scheduler, part, now_s, queue.name))
+    for queue in books.queues.values():
+        for flavor in books.cluster.flavors if queue.headroom_milli else ():
+            if books.quota.short_of_headroom(queue.name, flavor):
+                for part in _called_back(books, queue, flavor, now_s):
+                    decisions.append(_take(books, part, now_s, queue.name))
     return decisions
 
 
-def _called_back(scheduler: Scheduler, queue: Queue, flavor: str, now_s: float) -> Sequence[Part]:
-    quota, running = scheduler.quota, scheduler.running
+def _called_back(books: Books, queue: Queue, flavor: str, now_s: float) -> Sequence[Part]:
+    quota, running = books.quota, books.running
     borrowers = [run for each in quota.borrowers(queue.name, flavor) for run in running.in_queue(each.queue)]
     stopped: list[Part] = []
     try:
-        for part in priced(scheduler, (), borrowers, flavor, now_s):
+        for part in priced(books, (), borrowers, flavor, now_s):
             if not quota.short_of_headroom(queue.name, flavor):
                 break
             if quota.owes(part.run.workload.queue, queue.name, flavor):
@@ -62,11 +62,11 @@ def _called_back(scheduler: Scheduler, queue: Queue, flavor: str, now_s: float) 
             quota.charge(part.run.workload.queue, flavor, part.milli)
 
 
-def _take(scheduler: Scheduler, part: Part, now_s: float, queue: str) -> Decision:
+def _take(books: Books, part: Part, now_s: float, queue: str) -> Decision:
     if not part.whole:
-        return shrink(scheduler, part.run, part.columns, now_s, WHY, queue)
+        return shrink(books, part.run, part.columns, now_s, WHY, queue)
     lost_gpu_s = part.run.lost_gpu_s(now_s)
-    scheduler.send_back(part.run.workload.name, now_s)
+    books.send_back(part.run.workload.name, now_s)
     return Evict(part.run.workload.name, queue, WHY, lost_gpu_s)
 
 

@@ -20,7 +20,7 @@ from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
 
 if TYPE_CHECKING:
-    from muster.engine.scheduler import Scheduler
+    from muster.engine.books import Books
 
 OPPORTUNISTIC = ("spot", "BE", "best-effort", "opportunistic")
 """Qualities of service whose work goes first."""
@@ -35,7 +35,7 @@ class Part:
 
     __slots__ = ("columns", "milli", "rows", "run", "whole")
 
-    def __init__(self, scheduler: Scheduler, run: RunningGang, columns: list[int], *, whole: bool) -> None:
+    def __init__(self, books: Books, run: RunningGang, columns: list[int], *, whole: bool) -> None:
         self.run = run
         self.columns = columns
         self.whole = whole
@@ -43,7 +43,7 @@ class Part:
             self.rows, self.milli = run.rows, run.kind.milli
             return
         self.rows = run.rows[:, columns]
-        shapes = scheduler.cluster.state.shapes
+        shapes = books.cluster.state.shapes
         pods = self.rows[1]
         self.milli = int((shapes.gpus[pods] * shapes.gpu_milli[pods]).sum())
 
@@ -55,40 +55,38 @@ class Part:
         return (saved.restart_s if saved else 0.0) * self.run.kind.milli / 1000.0
 
 
-def find_victims(
-    scheduler: Scheduler, gang: Gang, flavors: Iterable[str], now_s: float
-) -> tuple[list[Part], str] | None:
+def find_victims(books: Books, gang: Gang, flavors: Iterable[str], now_s: float) -> tuple[list[Part], str] | None:
     """What to take, in order, and the flavor on which ``gang`` then starts; None: nobody is to be stopped."""
     for flavor in flavors:
-        candidates = _candidates(scheduler, gang, flavor, now_s)
+        candidates = _candidates(books, gang, flavor, now_s)
         if candidates:
-            victims = _choose(scheduler, gang, flavor, candidates)
+            victims = _choose(books, gang, flavor, candidates)
             if victims is not None:
                 return victims, flavor
     return None
 
 
-def _candidates(scheduler: Scheduler, gang: Gang, flavor: str, now_s: float) -> list[Part]:
+def _candidates(books: Books, gang: Gang, flavor: str, now_s: float) -> list[Part]:
     """What may be taken for a gang, the cheapest first."""
-    config, workload, running = scheduler.config, gang.workload, scheduler.running
+    config, workload, running = books.config, gang.workload, books.running
     may_shrink: list[RunningGang] = []
-    for run in running.elastic(workload.queue if scheduler.queues else None):
+    for run in running.elastic(workload.queue if books.queues else None):
         if run.workload.priority <= workload.priority:
             may_shrink.append(run)
-    idle = running.idle(workload.queue if scheduler.queues else None, now_s)
+    idle = running.idle(workload.queue if books.queues else None, now_s)
     others = [run for run in idle if not workload.user or run.workload.user != workload.user]
     may_stop = [run for run in others if run.workload.priority <= workload.priority]
     if config.preempt_lower_priority and running.lowest_priority < workload.priority:
-        pool = running.in_queue(workload.queue) if scheduler.queues else running
+        pool = running.in_queue(workload.queue) if books.queues else running
         may_stop += [run for run in pool if run.workload.priority < workload.priority and run not in may_stop]
-    if config.reclaim and scheduler.queues and within_nominal(scheduler, gang, flavor):
-        for borrower in scheduler.quota.borrowers(workload.queue, flavor):
+    if config.reclaim and books.queues and within_nominal(books, gang, flavor):
+        for borrower in books.quota.borrowers(workload.queue, flavor):
             may_stop += running.in_queue(borrower.queue)
-    return priced(scheduler, may_shrink, may_stop, flavor, now_s)
+    return priced(books, may_shrink, may_stop, flavor, now_s)
 
 
 def priced(
-    scheduler: Scheduler, may_shrink: Iterable[RunningGang], may_stop: Sequence[RunningGang], flavor: str, now_s: float
+    books: Books, may_shrink: Iterable[RunningGang], may_stop: Sequence[RunningGang], flavor: str, now_s: float
 ) -> list[Part]:
     """What may be taken of running gangs, the cheapest first: what is idle; pods above the least size; then gangs:
     opportunistic, low priority, least lost work for the GPU freed."""
@@ -100,21 +98,21 @@ def priced(
     found: list[Part] = []
     excess: dict[str, list[int]] = {}
     for name, run in shrinkable.items():
-        columns = excess_columns(run, scheduler.cluster.kind_of(run.workload).sizes[0])
+        columns = excess_columns(run, books.cluster.kind_of(run.workload).sizes[0])
         if columns:
             excess[name] = columns
-            found.append(Part(scheduler, run, columns, whole=False))
+            found.append(Part(books, run, columns, whole=False))
     for run in may_stop:
-        if run.flavor == flavor and may_be_stopped(scheduler, run, now_s):
+        if run.flavor == flavor and may_be_stopped(books, run, now_s):
             gone = set(excess.get(run.workload.name, ()))
             rest = [column for column in range(run.rows.shape[1]) if column not in gone]
-            found.append(Part(scheduler, run, rest, whole=True))
+            found.append(Part(books, run, rest, whole=True))
 
     def price(part: Part) -> tuple[bool, bool, bool, int, float, float, str]:
         run = part.run
         per_gpu_s = run.lost_gpu_s(now_s) / max(run.kind.milli, 1)
         opportunistic = run.workload.quality in OPPORTUNISTIC
-        idle = scheduler.running.is_idle(run, now_s)
+        idle = books.running.is_idle(run, now_s)
         return (
             not idle,
             part.whole,
@@ -128,23 +126,23 @@ def priced(
     return sorted(found, key=price)
 
 
-def within_nominal(scheduler: Scheduler, gang: Gang, flavor: str) -> bool:
+def within_nominal(books: Books, gang: Gang, flavor: str) -> bool:
     """Whether the gang asks for no more than what is its queue's own, or its department's."""
-    return gang.kind.least.milli <= scheduler.quota.own_left(gang.workload.queue, flavor)
+    return gang.kind.least.milli <= books.quota.own_left(gang.workload.queue, flavor)
 
 
-def may_be_stopped(scheduler: Scheduler, run: RunningGang, now_s: float) -> bool:
+def may_be_stopped(books: Books, run: RunningGang, now_s: float) -> bool:
     """Whether its owner allows that it is stopped, and it has run for its least time."""
-    queue = scheduler.queues.get(run.workload.queue)
-    protected_s = max(scheduler.config.min_runtime_s, queue.min_runtime_s if queue else 0.0)
+    queue = books.queues.get(run.workload.queue)
+    protected_s = max(books.config.min_runtime_s, queue.min_runtime_s if queue else 0.0)
     # what started in this very cycle stays: it was first in order
     if not run.workload.preemptible or run.started_s >= now_s:
         return False
-    return now_s - run.started_s >= protected_s or scheduler.running.is_idle(run, now_s)
+    return now_s - run.started_s >= protected_s or books.running.is_idle(run, now_s)
 
 
-def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part]) -> list[Part] | None:
-    cluster, quota = scheduler.cluster, scheduler.quota
+def _choose(books: Books, gang: Gang, flavor: str, candidates: list[Part]) -> list[Part] | None:
+    cluster, quota = books.cluster, books.quota
     kind = gang.kind.least
     stopped: dict[Part, None] = {}
     again: list[Part] = []
@@ -168,7 +166,7 @@ def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part
             stop(again.pop())
 
     def starts() -> bool:
-        if scheduler.queues and quota.fits(gang.workload.queue, flavor, kind.milli) is not None:
+        if books.queues and quota.fits(gang.workload.queue, flavor, kind.milli) is not None:
             return False
         return cluster.fits(kind, flavor)
 
@@ -181,7 +179,7 @@ def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part
         # after ever longer steps, and between the last two by halving
         for part in candidates:
             other = part.run.workload.queue != gang.workload.queue
-            if other and scheduler.queues and not quota.owes(part.run.workload.queue, gang.workload.queue, flavor):
+            if other and books.queues and not quota.owes(part.run.workload.queue, gang.workload.queue, flavor):
                 continue  # the others of its queue have given back what it had borrowed
             stop(part)
             freed += part.milli or 1
@@ -211,7 +209,7 @@ def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part
                 whole.add(name)
                 needed.append(part)
             else:
-                needed.append(_fewer(scheduler, part, stopped, stop, go_on, starts))
+                needed.append(_fewer(books, part, stopped, stop, go_on, starts))
         return needed[::-1]
     finally:
         for part in list(stopped):
@@ -219,14 +217,14 @@ def _choose(scheduler: Scheduler, gang: Gang, flavor: str, candidates: list[Part
 
 
 def _fewer(
-    scheduler: Scheduler, part: Part, stopped: dict[Part, None], stop: Callable[[Part], None],
+    books: Books, part: Part, stopped: dict[Part, None], stop: Callable[[Part], None],
     go_on: Callable[[Part], None], starts: Callable[[], bool],
 ) -> Part:  # fmt: skip
     """Of the pods of an elastic gang that were taken, only those that are needed: the others are put back."""
     run = part.run
     if run.kind.groups.near > 1 or (run.kind.topology is not None and run.kind.topology.segment):
         return part  # it runs with whole replicas or segments only
-    pods = [Part(scheduler, run, [column], whole=False) for column in part.columns]
+    pods = [Part(books, run, [column], whole=False) for column in part.columns]
     del stopped[part]
     stopped.update(dict.fromkeys(pods))
     needed: list[int] = []
@@ -235,4 +233,4 @@ def _fewer(
         if not starts():
             stop(pod)
             needed += pod.columns
-    return Part(scheduler, run, needed, whole=False)
+    return Part(books, run, needed, whole=False)

@@ -13,35 +13,23 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 
-import numpy as np
-from msgspec.structs import replace
-
-from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
-from muster.engine.config import Config
+from muster.engine.books import Books
+from muster.engine.cluster import GangKind, whole_nodes
 from muster.engine.defrag import enough_free, plan_moves, relocate
 from muster.engine.elastic import grow, next_growth_s, shrink
-from muster.engine.failures import FailureLog, lose_pods, next_repair_s, repair
-from muster.engine.future import Future
+from muster.engine.failures import next_repair_s, repair
 from muster.engine.loans import restore_headroom
-from muster.engine.pending import Claim, Gang, Order, Pending
-from muster.engine.predict import RunTimes, Span, surely_s
+from muster.engine.pending import Claim, Gang, Order
+from muster.engine.predict import surely_s
 from muster.engine.preempt import find_victims, within_nominal
-from muster.engine.quota import QuotaTree, check_queues
-from muster.engine.requests import check_request
-from muster.engine.running import RunningGang, RunningSet
-from muster.engine.shares import Shares
-from muster.engine.sharing import queue_tenants
+from muster.engine.running import RunningGang
 from muster.engine.sizes import Counts, largest
-from muster.engine.timeline import Slot, kept_for
-from muster.errors import InputError, StateError
+from muster.engine.timeline import Slot
 from muster.kernels import Ints
-from muster.model.fleet import WHOLE_GPU_MILLI, Node, Topology
-from muster.model.parallelism import check_parallelism
-from muster.model.plan import Decision, Evict, Place, Plan, Quarantine
+from muster.model.fleet import WHOLE_GPU_MILLI
+from muster.model.plan import Decision, Evict, Place, Plan
 from muster.model.reasons import NO_ROOM, Reason, Tier
-from muster.model.snapshot import AdvanceReservation, MoveSearch, NodeFailure, Running, Snapshot
 from muster.model.workload import Workload
 from muster.policy.ordering.protocol import Rank
 
@@ -49,212 +37,8 @@ Turn = tuple[int, bool, Rank, Order]
 UNLIMITED = 1 << 62
 
 
-class Scheduler:
-    """Holds a fleet, its queues and its work, and makes plans.
-
-    Args:
-        snapshot: what there is at the start.
-        config: how to decide.
-
-    Raises:
-        InputError: for a snapshot that contradicts itself, naming the field.
-    """
-
-    def __init__(self, snapshot: Snapshot, config: Config) -> None:
-        check_queues(snapshot.queues)
-        self.config = config
-        self.queues = {queue.name: queue for queue in snapshot.queues}
-        self.quota = QuotaTree(snapshot.queues)
-        flavored = any(queue.quotas for queue in snapshot.queues)
-        tenants = queue_tenants(snapshot.queues) if config.isolation == "tenants" else None
-        self.cluster = Cluster(snapshot.fleet, config, flavored=flavored, tenants=tenants)
-        self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
-        self.pending = Pending()
-        self.running = RunningSet(config, RunTimes(snapshot.run_times))
-        self.finished = set(snapshot.finished)
-        self.reservations = snapshot.reservations
-        self.slots: dict[str, Slot] = {}
-        self._searched = {each.workload: each.time_s for each in snapshot.searches}
-        self.failures = FailureLog(config.quarantine_window_s, snapshot.failures)
-        self.broken: dict[str, float] = {}
-        self._now_s = snapshot.taken_s
-        self._quarantined: list[Quarantine] = []
-        self._future: Future | None = None
-        self._quota_version = 0
-        self._deadlines: list[tuple[float, str]] = []
-        self._rooms: dict[str, tuple[int, int]] = {}
-        for use in snapshot.usage:
-            self.shares.add_past((use.queue, use.user), use.gpu_s)
-        for run in snapshot.running:
-            self._adopt(run)
-        for workload in snapshot.pending:
-            self.submit(workload)
-
-    # -- events -------------------------------------------------------------------------------------------------------
-
-    def submit(self, workload: Workload) -> None:
-        """New work; raises `StateError` if the name is taken."""
-        if workload.name in self.pending.gangs or workload.name in self.running:
-            raise StateError(f"workload {workload.name} is there already")
-        _check_workload(workload, self.cluster.fleet.topology)
-        queue = self.queues.get(workload.queue)
-        if queue is not None and queue.max_priority is not None and workload.priority > queue.max_priority:
-            workload = replace(workload, priority=queue.max_priority)
-        gang = Gang(workload, self.cluster.kind_of(workload))
-        self.pending.add(gang)
-        self.shares.know(gang.claim)
-        if workload.start_deadline_s is not None:
-            heapq.heappush(self._deadlines, (workload.start_deadline_s, workload.name))
-
-    def note_idle(self, name: str, since_s: float | None) -> None:
-        """Running work has used none of its GPUs since a time; None: it uses them again."""
-        self.running.note_idle(name, since_s)
-
-    def cancel(self, name: str) -> None:
-        """Work that waits is withdrawn."""
-        self.pending.remove(self.pending.gangs[name])
-        self.slots.pop(name, None)
-        self._searched.pop(name, None)
-
-    def finish(self, name: str, now_s: float, *, well: bool = True) -> RunningGang:
-        """Work that runs has ended; if ``well``, what depends on it may start."""
-        run = self._stop(name, now_s)
-        self.running.run_times.record(run.workload, now_s - run.started_s)
-        if well:
-            self.finished.add(name)
-        return run
-
-    def fail(self, name: str, now_s: float, node: str = "") -> bool:
-        """Work that runs has failed by itself, or was not ready in time; on ``node`` if that is known.
-
-        It goes back to its queue and waits for its back-off; False if it has failed too often and is given up.
-        """
-        workload = self._stop(name, now_s).again()
-        if node:
-            self._note_failure(NodeFailure(node, name, now_s))
-        if workload.failures >= self.config.retries:
-            return False
-        wait_s = min(self.config.most_backoff_s, self.config.backoff_s * 2.0 ** min(workload.failures, 64))
-        self.submit(
-            replace(workload, failures=workload.failures + 1, not_before_s=max(workload.not_before_s, now_s + wait_s))
-        )
-        return True
-
-    def _note_failure(self, failure: NodeFailure) -> None:
-        workloads = self.failures.add(failure)
-        node = self.cluster.fleet.nodes[self.cluster.position[failure.node]]
-        if 0 < self.config.quarantine_failures <= len(workloads) and node.schedulable:
-            reason = f"quarantined: {len(workloads)} workloads failed on it"
-            self.set_node(replace(node, schedulable=False, reason=reason), failure.time_s)
-            self._quarantined.append(Quarantine(node.name, workloads))
-
-    def set_node(self, node: Node, now_s: float, *, lost: bool = False) -> None:
-        """A node is not as it was: its health, its labels and taints, or whether work may start on it.
-
-        Pods on devices that are not healthy are lost, with ``lost`` all pods of the node; what becomes of their gangs
-        is decided in the next cycle. Raises `StateError` for a node that the fleet has not.
-        """
-        position = self.cluster.position.get(node.name)
-        if position is None:
-            raise StateError(f"there is no node {node.name}")
-        if node.schedulable and not self.cluster.fleet.nodes[position].schedulable:
-            self.failures.forget(node.name)
-        lose_pods(self, node, now_s, everything=lost)
-        self.cluster.set_node(node)
-        self.shares.set_capacity(self.capacity_milli)
-        for name in [name for name, slot in self.slots.items() if slot.stands_on(position)]:
-            del self.slots[name]
-        for slot in self.slots.values():
-            slot.stale = True
-
-    @property
-    def capacity_milli(self) -> dict[str, int]:
-        """What may be used of each flavor now; without quotas all is of the flavor ""."""
-        capacity = self.cluster.fleet.capacity_milli
-        return dict(capacity) if self.cluster.flavored else {"": sum(capacity.values())}
-
-    def send_back(self, name: str, now_s: float) -> None:
-        """Running work is stopped and goes back to its queue."""
-        self.submit(self._stop(name, now_s).again())
-
-    def _adopt(self, run: Running) -> None:
-        kind = self.cluster.kind_of(run.workload)
-        flavor = self._flavor_of(run)
-        if run.counts:
-            kind = self.cluster.sized(kind, run.counts)
-        adopted = RunningGang(
-            run.workload, kind, flavor, np.zeros((3, 0), np.int64), run.started_s, run.checkpointed_s, run.missing
-        )
-        present = self.cluster.sized(kind, adopted.present) if run.missing else kind
-        adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
-        if run.missing:
-            self.broken[run.workload.name] = self._now_s
-        adopted.idle_since_s = run.idle_since_s
-        adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
-        adopted.limit_s = math.nan if run.expected_end_s is None else run.expected_end_s
-        self._enter(adopted)
-
-    def _flavor_of(self, run: Running) -> str:
-        if not self.cluster.flavored or not run.pods:
-            return ""
-        return self.cluster.fleet.nodes[self.cluster.position[run.pods[0].node]].flavor
-
-    def _enter(self, run: RunningGang, now_s: float | None = None) -> None:
-        self.running.add(run)
-        self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
-        self._quota_version += 1
-        since_s = run.started_s if now_s is None else now_s
-        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, run.kind.milli, since_s)
-
-    def _leave(self, name: str, now_s: float) -> RunningGang:
-        run = self.running.remove(name)
-        self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
-        self._quota_version += 1
-        self.shares.hold((run.workload.queue, run.workload.user), run.flavor, -run.kind.milli, now_s)
-        return run
-
-    def _stop(self, name: str, now_s: float) -> RunningGang:
-        run = self._leave(name, now_s)
-        self.cluster.release(run.rows)
-        self.broken.pop(name, None)
-        for slot in self.slots.values():
-            slot.ended(run, self.cluster)
-            slot.stale = slot.stale or run.limit_s > now_s
-        return run
-
-    def snapshot(self, now_s: float) -> Snapshot:
-        """All that a decision depends on, as a value; reserved starts are not part of it."""
-        running = tuple(
-            Running(
-                run.workload,
-                run.started_s,
-                self.cluster.places(run.rows),
-                run.checkpointed_s,
-                run.counts if run.workload.elastic else (),
-                run.missing,
-                run.resized_s if run.resized_s != run.started_s else None,
-                run.idle_since_s,
-                run.limit_s,
-            )
-            for run in self.running
-        )
-        return Snapshot(
-            self.cluster.fleet,
-            tuple(self.queues.values()),
-            tuple(gang.workload for gang in self.pending),
-            running,
-            self.reservations,
-            self.shares.usage(now_s),
-            tuple(sorted(self.finished)),
-            self.failures.known(now_s),
-            now_s,
-            searches=tuple(
-                MoveSearch(name, time_s)
-                for name, time_s in self._searched.items()
-                if name in self.pending.gangs and now_s - time_s < self.config.search_moves_every_s
-            ),
-            run_times=self.running.run_times.past(),
-        )
+class Scheduler(Books):
+    """Makes plans for a fleet, its queues and its work."""
 
     def next_s(self, now_s: float) -> float:
         """When a cycle may decide something new although nothing has happened meanwhile; infinite if never."""
@@ -264,8 +48,6 @@ class Scheduler:
         """The next reserved start that rests on predictions: it comes then, or is told anew; infinite if none."""
         told_s = (slot.start_s for slot in self.slots.values() if slot.start_s > now_s and not slot.sure)
         return min(told_s, default=math.inf)
-
-    # -- the cycle ----------------------------------------------------------------------------------------------------
 
     def cycle(self, now_s: float) -> Plan:
         """Decide what starts, waits, and stops now. The plan is taken as carried out: the state is that after it."""
@@ -392,12 +174,6 @@ class Scheduler:
         """The most GPU (milli) that is left of the queue's own, or its department's, on one flavor."""
         return max(self.quota.own_left(queue, flavor) for flavor in self.cluster.flavors)
 
-    def flavors_of(self, kind: GangKind) -> Iterable[str]:
-        """The flavors that a kind may use, in the order in which they are tried."""
-        if not self.cluster.flavored:
-            return ("",)
-        return kind.flavors or self.cluster.flavors
-
     def _gated(self, workload: Workload, now_s: float) -> Reason | None:
         if self.queues and workload.queue not in self.queues:
             return Reason.UNKNOWN_QUEUE
@@ -408,13 +184,6 @@ class Scheduler:
         if not self.may_hold(workload, self.cluster.kind_of(workload).least.milli):
             return Reason.OVER_LIMIT
         return None
-
-    def may_hold(self, workload: Workload, milli: int) -> bool:
-        """Whether the workload's user may hold so much more in its queue."""
-        queue = self.queues.get(workload.queue)
-        if queue is None or queue.max_running_milli is None:
-            return True
-        return self.running.held_by(workload.queue, workload.user) + milli <= queue.max_running_milli
 
     def tried(self, gang: Gang) -> Sequence[str]:
         """The flavors that a gang may use in the order of its queue: those without a loan first, if it says so."""
@@ -500,37 +269,6 @@ class Scheduler:
                 return Reason.RESERVED
         return placed
 
-    def place_beside(self, kind: GangKind, flavor: str, holds: Sequence[Hold]) -> Ints | Reason:
-        """Place pods without using what is held."""
-        with ExitStack() as stack:
-            for hold in holds:
-                stack.enter_context(self.cluster.holding(hold))
-            return self.cluster.place(kind, flavor)
-
-    def holds(
-        self, workload: Workload, now_s: float, run: RunningGang | None = None, slots: Iterable[Slot] | None = None
-    ) -> list[Hold]:
-        """What a workload that starts now, or ``run``, which is of it, may not use: it is kept for others.
-
-        Of reserved starts those in ``slots`` count, else those that it may not delay.
-        """
-        span = self._span(workload, now_s) if run is None else self.running.span(run)
-        slots = self._ahead_of(workload) if slots is None else slots
-        holds = kept_for([slot for slot in slots if slot.overlaps(span)], now_s)
-        ends_s = span.ends_s if workload.time_limit_s is None else span.surely_s
-        advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
-        return holds + [hold for hold in advance if hold is not None]
-
-    def _span(self, workload: Workload, now_s: float) -> Span:
-        """When it runs if it starts now; no longer than when its start was reserved, for others have built on that."""
-        slot, ends_s = self.slots.get(workload.name), now_s + self.running.expected_s(workload)
-        return Span(now_s, min(ends_s, now_s + slot.lasts_s) if slot else ends_s, now_s + surely_s(workload))
-
-    def _ahead_of(self, workload: Workload) -> list[Slot]:
-        """The reserved starts that it may not delay: those of others, unless it has the higher priority."""
-        name, priority = workload.name, workload.priority
-        return [slot for slot in self.slots.values() if slot.name != name and slot.priority >= priority]
-
     def _fits_without(self, kind: GangKind, flavor: str) -> bool:
         placed = self.cluster.place(kind, flavor)
         if isinstance(placed, Reason):
@@ -538,14 +276,6 @@ class Scheduler:
             return False
         self.cluster.give_back(placed)
         return True
-
-    def _advance(self, each: AdvanceReservation, workload: Workload, now_s: float, ends_s: float) -> Hold | None:
-        if each.start_s >= ends_s or each.end_s <= now_s:
-            return None
-        if workload.queue in each.queues or workload.name in each.workloads:
-            return None
-        rows = [self.cluster.position[name] for name in each.nodes if name in self.cluster.position]
-        return whole_nodes(self.cluster, rows)
 
     def _start(
         self, gang: Gang, flavor: str, kind: GangKind, rows: Ints, now_s: float, decisions: list[Decision], *,
@@ -564,24 +294,6 @@ class Scheduler:
         borrowed = self.quota.borrowed(workload.queue, flavor) - borrowed_before if self.queues else 0
         places, counts = self.cluster.places(rows), run.counts if workload.elastic else ()
         decisions.append(Place(workload.name, places, flavor, borrowed, backfilled, counts))
-
-    def rebook(self, run: RunningGang, kind: GangKind, rows: Ints, now_s: float) -> None:
-        """A running gang goes on with other pods; the nodes have them already."""
-        name = run.workload.name
-        for slot in self.slots.values():
-            slot.changes(run, self.cluster, -1)
-        self._leave(name, now_s)
-        run.kind, run.resized_s = kind, now_s
-        run.stand_on(rows)
-        self._enter(run, now_s)
-        for slot in self.slots.values():
-            if name in slot.waits_for:
-                slot.changes(run, self.cluster, 1)
-            else:
-                slot.expect(run, self.cluster)
-            slot.stale = True
-
-    # -- time ---------------------------------------------------------------------------------------------------------
 
     def _reserve(self, gang: Gang, now_s: float) -> Slot | None:
         """The earliest start of a gang that waits for room; never later than it was told, if work ends by its limit."""
@@ -602,12 +314,6 @@ class Scheduler:
         if best is None:
             gang.reason = Reason.NEVER_FITS
         return best
-
-    def look_ahead(self, now_s: float) -> Future:
-        """What will be free when; it is made when it is asked for first."""
-        if self._future is None:
-            self._future = Future(self.cluster, self.running, now_s)
-        return self._future
 
     def _has_quota(self, gang: Gang, flavor: str) -> bool:
         if not self.queues or self.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli) is None:
@@ -704,8 +410,6 @@ class Scheduler:
                 reason = noted[0] if noted else Reason.RESERVED
             yield gang.workload.name, reason
 
-    # -- preemption ---------------------------------------------------------------------------------------------------
-
     def _preempt(
         self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]
     ) -> bool:
@@ -757,15 +461,3 @@ class Scheduler:
 def _nearest(reasons: Sequence[Reason]) -> Reason:
     """The reason of the flavor that came nearest."""
     return max(reasons, key=lambda reason: (reason.tier, -reason.bit))
-
-
-def _check_workload(workload: Workload, topology: Topology) -> None:
-    where = f"workload {workload.name}"
-    for index, pod_set in enumerate(workload.pod_sets):
-        if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
-            what = f"{where}: min_count is {pod_set.min_count}, count {pod_set.count}"
-            raise InputError(what, field=f"pod_sets[{index}].min_count", hint="at least 0 and at most count")
-    if workload.pod_sets and not any(each.required for each in workload.pod_sets):
-        raise InputError(f"{where}: may run without any pod", field="pod_sets", hint="a min_count of at least 1")
-    check_request(topology, workload.topology, f"{where}.topology")
-    check_parallelism(workload, f"{where}.parallelism")
