@@ -16,6 +16,8 @@ from muster.model.workload import Workload
 Claim = tuple[str, str]
 """A queue and a user of it."""
 
+NOTHING = 1 << 62
+
 Order = tuple[int, float, str]
 """Within a claim: higher priority, then who could have run earlier (submitted and not held), then name."""
 
@@ -46,6 +48,8 @@ class Pending:
         self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {}
         self._of_claim: dict[Claim, dict[GangKind, list[Gang]]] = {}
         self._by_size: dict[Claim, dict[int, list[Gang]]] = {}
+        self._least: dict[Claim, int] = {}
+        self._priorities: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.gangs)
@@ -63,8 +67,20 @@ class Pending:
         return self._of_claim.get(claim, {})
 
     def least(self, claim: Claim) -> int:
-        """The least GPU (milli) with which a gang of the claim may run."""
-        return min(self._by_size[claim])
+        """The least GPU (milli) with which a gang of the claim may run; very much if nothing waits."""
+        least = self._least.get(claim)
+        if least is None:
+            least = self._least[claim] = min(self._by_size.get(claim, ()), default=NOTHING)
+        return least
+
+    def first(self, claim: Claim) -> Gang:
+        """The first gang of a claim, of which something must wait."""
+        return min(gangs[0] for gangs in self._by_size[claim].values())
+
+    @property
+    def highest_priority(self) -> float:
+        """The highest priority of all that waits; negative infinite if nothing does."""
+        return max(self._priorities, default=float("-inf"))
 
     def next_within(self, claim: Claim, after: Gang | None, milli: int) -> Gang | None:
         """The first gang of a claim behind ``after`` (None: of all) that may run with ``milli``.
@@ -88,6 +104,8 @@ class Pending:
             claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
         insort(claims[claim], gang)
         insort(self._by_size.setdefault(claim, {}).setdefault(kind.least.milli, []), gang)
+        self._least.pop(claim, None)
+        self._priorities[gang.workload.priority] = self._priorities.get(gang.workload.priority, 0) + 1
         self.gangs[gang.workload.name] = gang
 
     def remove(self, gang: Gang) -> None:
@@ -99,6 +117,10 @@ class Pending:
         _take_out(sizes[size], gang)
         if not sizes[size]:
             del sizes[size]
+            self._least.pop(claim, None)
+        self._priorities[gang.workload.priority] -= 1
+        if not self._priorities[gang.workload.priority]:
+            del self._priorities[gang.workload.priority]
         if not claims[claim]:
             del claims[claim], kinds[kind]
             if not claims:

@@ -233,6 +233,11 @@ class RunningSet:
         """The lowest priority of all that runs; infinite if nothing does."""
         return min(self._priorities, default=float("inf"))
 
+    @property
+    def may_shrink_or_idle(self) -> bool:
+        """Whether anything runs that could yield to work of its own priority."""
+        return bool(self._idle) or any(self._elastic.values())
+
     def held_by(self, queue: str, user: str) -> int:
         """GPU that a user's running work in a queue holds, in milli."""
         return self._held.get((queue, user), 0)

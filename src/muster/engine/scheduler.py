@@ -118,20 +118,25 @@ class Scheduler(Books):
         for more than its queue could get, by quota or by reclaim, is passed over without a look.
         """
         heap: list[tuple[Turn, Claim, Gang]] = []
+        lower = self.config.preempt_lower_priority and self.running.lowest_priority < self.pending.highest_priority
+        yields = lower or self.running.may_shrink_or_idle
 
         def push(claim: Claim, after: Gang | None) -> None:
-            # nothing behind it has a higher priority, so what it could reach is the most that the others could
-            first = after or self.pending.next_within(claim, None, UNLIMITED)
-            gang = first and self.pending.next_within(claim, after, self._within_reach(first))
-            if gang is not None:
-                heapq.heappush(heap, (self._turn(gang), claim, gang))
+            reach = self._room(claim[0])
+            if yields:
+                # nothing behind it has a higher priority, so what it could reach is the most that the others could
+                reach = self._within_reach(after or self.pending.first(claim))
+            if self.pending.least(claim) <= reach:
+                gang = self.pending.next_within(claim, after, reach)
+                if gang is not None:
+                    heapq.heappush(heap, (self._turn(gang), claim, gang))
 
         for claim in list(self.pending.claims):
             push(claim, None)
         refused: set[tuple[Claim, GangKind]] = set()
         while heap:
             turn, claim, gang = heapq.heappop(heap)
-            if gang.kind.least.milli <= self._within_reach(gang):
+            if gang.kind.least.milli <= (self._within_reach(gang) if yields else self._room(claim[0])):
                 if turn != (now := self._turn(gang)):
                     heapq.heappush(heap, (now, claim, gang))
                     continue
