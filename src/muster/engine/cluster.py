@@ -47,7 +47,7 @@ class GangKind:
     ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
     ``sizes`` are the counts of its pod sets with which it may run, least to full; ``least`` is the kind of the first.
     ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
-    it was last refused and why.
+    it was last refused and why; ``never`` (by flavor) whether it would not fit on the empty fleet.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class Cluster:
             raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint="such as best-fit")
         self.fleet = fleet
         self.tenants = tenants
+        self._config = config
+        self._empty: Cluster | None = None
         self.flavored = flavored
         self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
         self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
@@ -144,8 +146,19 @@ class Cluster:
         if self.flavored and node.flavor not in self.flavors:
             self.flavors = (*self.flavors, node.flavor)
         self._note_released(position)
+        self._empty = None
         for kind in self._kinds.values():
             kind.never.clear()
+
+    def never_fits(self, kind: GangKind, flavor: str) -> bool:
+        """Whether the gang would not even fit if nothing ran, on the nodes as they are."""
+        known = kind.never.get(flavor)
+        if known is None:
+            if self._empty is None:
+                self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants)
+            twin = self._empty.kind(kind.asked, kind.topology, kind.flavors, kind.groups)
+            known = kind.never[flavor] = not self.fits(kind, flavor) and not self._empty.fits(twin, flavor)
+        return known
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
         """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""

@@ -390,30 +390,47 @@ class Scheduler(Books):
 
     def _could_fit(self, kind: GangKind) -> bool:
         """Whether the kind fits now on any of its flavors; if not, that is noted until something is released."""
-        if self._refused_now(kind):
-            return False
-        for flavor in self.flavors_of(kind):
-            if self.cluster.fits(kind, flavor):
-                return True
-            _, reason = kind.refused.get(flavor, (0, Reason.CAPACITY))
-            self.cluster.note_refused(kind, flavor, reason)
+        return not all(self._refused_here(kind, flavor) for flavor in self.flavors_of(kind))
+
+    def _refused_here(self, kind: GangKind, flavor: str) -> bool:
+        """Whether the kind does not fit now on a flavor; that is noted until something is released."""
+        if self.cluster.still_refused(kind, flavor) is not None:
+            return True
+        placed = self.cluster.place(kind, flavor)
+        if isinstance(placed, Reason):
+            self.cluster.note_refused(kind, flavor, placed)
+            return True
+        self.cluster.give_back(placed)
         return False
 
     def waits(self, now_s: float) -> Iterator[tuple[str, Reason]]:
-        """Each workload that waits, with the reason; one that was not looked at in the last cycle is looked at now."""
+        """Each workload that waits, with the reason as things are now.
+
+        First what is hopeless, then what gates it, then quota, then room; of several flavors the one that came nearest.
+        What was refused is known by kind, so that it costs as much as there are kinds.
+        """
         for gang in self.pending:
-            reason = self._gated(gang.workload, now_s) or gang.reason
-            if reason is None and self.queues:
-                short = [
-                    self.quota.fits(gang.workload.queue, flavor, gang.kind.least.milli)
-                    for flavor in self.flavors_of(gang.kind)
-                ]
-                reason = None if None in short else short[0]
-            if reason is None:
-                refused = gang.kind.least.refused
-                noted = [refused[flavor][1] for flavor in self.flavors_of(gang.kind) if flavor in refused]
-                reason = noted[0] if noted else Reason.RESERVED
-            yield gang.workload.name, reason
+            gated = self._gated(gang.workload, now_s)
+            if gated is Reason.UNKNOWN_QUEUE:
+                yield gang.workload.name, gated
+                continue
+            reason = _nearest([self._refused_on(gang, flavor) for flavor in self.flavors_of(gang.kind)])
+            hopeless = reason.tier <= Tier.OVER_LIMIT
+            yield gang.workload.name, reason if gated is None or hopeless else gated
+
+    def _refused_on(self, gang: Gang, flavor: str) -> Reason:
+        """Why a gang does not start on a flavor now, whatever gates it."""
+        kind, queue = gang.kind.least, gang.workload.queue
+        short = self.quota.fits(queue, flavor, kind.milli) if self.queues else None
+        if short is not None and short.tier < Tier.IMPOSSIBLE:
+            return short
+        if self.cluster.never_fits(kind, flavor):
+            return Reason.NEVER_FITS
+        if short is not None:
+            return short
+        if not self._refused_here(kind, flavor):
+            return Reason.RESERVED
+        return kind.refused[flavor][1]
 
     def _preempt(
         self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]

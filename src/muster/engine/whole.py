@@ -37,8 +37,8 @@ def place_in_fullest(placer: Placer, index: TopologyIndex, shape: int, count: in
     if enough[domain] == _NEVER:
         return None
     span = np.array([[starts[domain]], [starts[domain + 1]], [count]], np.int64)
-    out = np.zeros((2, count), np.int64)
+    out = np.zeros((3, count), np.int64)
     if _fill(shape, span, index.order, placer.scene(), out) < count:
         return None
     along = np.lexsort((out[1], index.rank[out[0]]))
-    return np.vstack((out[:1, along], np.full((1, count), shape, np.int64), out[1:, along]))
+    return np.ascontiguousarray(out[[0, 2, 1]][:, along])
