@@ -171,3 +171,19 @@ def test_what_is_kept_for_others_is_left_to_the_engine() -> None:
     scheduler = Scheduler(Snapshot(make_fleet(2), reservations=(kept,)), Config())
     waiting(scheduler, PodShape(1000, 0, 8), 1)
     assert plan_exactly(scheduler, "gang", NOW_S).note == "the engine's plan: what is kept for others is not modelled"
+
+
+@pytest.mark.parametrize(
+    ("shape", "topology", "what"),
+    [
+        (PodShape(1000, 0, 1, 500, sharing="mps"), None, "MIG slices and shared GPUs are not modelled"),
+        (PodShape(1000, 0, 1, 500, tenant="a"), None, "tenants that share no GPU are not modelled"),
+        (PodShape(1000, 0, 8), TopologyRequest(spread="host", at_most=1), "pods that are kept apart are not modelled"),
+    ],
+)
+def test_what_the_model_does_not_know_is_left_to_the_engine(
+    shape: PodShape, topology: TopologyRequest | None, what: str
+) -> None:
+    scheduler = Scheduler(Snapshot(make_fleet(2)), Config())
+    waiting(scheduler, shape, 1, topology)
+    assert plan_exactly(scheduler, "gang", NOW_S).note == f"the engine's plan: {what}"

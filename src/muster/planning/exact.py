@@ -21,6 +21,7 @@ from muster.engine.room import one_domain, units_of
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
 from muster.kernels import Ints
+from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.planning.exact_solver import FreeNode, Group, Held, Item, MoveProblem, MoveSolution, Shape
 
 GRACE_S = 60.0
@@ -91,6 +92,13 @@ def solve_apart(problem: MoveProblem, limit_s: float) -> MoveSolution | str:
 def _not_modelled(scheduler: Scheduler, gang: Gang, now_s: float) -> str:
     if scheduler.reservations or any(name != gang.workload.name for name in scheduler.slots):
         return "what is kept for others is not modelled"
+    kinds = (gang.kind, *(run.kind for run in scheduler.running))
+    if any(each.shape.mig_profile or each.shape.sharing for kind in kinds for each in kind.asked):
+        return "MIG slices and shared GPUs are not modelled"
+    if any(each.shape.tenant and each.shape.gpu_milli < WHOLE_GPU_MILLI for kind in kinds for each in kind.asked):
+        return "tenants that share no GPU are not modelled"
+    if any(kind.topology is not None and kind.topology.at_most for kind in kinds):
+        return "pods that are kept apart are not modelled"
     return ""
 
 
