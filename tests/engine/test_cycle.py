@@ -312,7 +312,7 @@ def test_invariants_over_random_histories(seed: int, queueing: str, with_queues:
             assert not [each for each in told(again) if each[0] in "+-"], "what was kept between cycles hid nothing"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), reservations=st.sampled_from([1, 2, 8]))
 def test_a_reserved_start_never_slips_while_work_ends_by_its_limit(seed: int, reservations: int) -> None:
     rng = random.Random(seed)
@@ -344,7 +344,7 @@ def test_a_reserved_start_never_slips_while_work_ends_by_its_limit(seed: int, re
     assert not len(scheduler.pending)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), with_queues=st.booleans())
 def test_elastic_gangs_and_failing_nodes_over_random_histories(seed: int, with_queues: bool) -> None:
     rng = random.Random(seed)

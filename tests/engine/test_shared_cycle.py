@@ -62,7 +62,7 @@ def job(rng: random.Random, number: int, now_s: float, queue: str = "") -> Workl
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), queueing=st.sampled_from(["strict", "best-effort"]), queued=st.booleans())
 def test_invariants_and_restarts_over_random_histories(seed: int, queueing: str, queued: bool) -> None:
     rng = random.Random(seed)
@@ -87,7 +87,7 @@ def test_invariants_and_restarts_over_random_histories(seed: int, queueing: str,
         check(again)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), reservations=st.sampled_from([1, 2, 8]))
 def test_a_reserved_start_never_slips(seed: int, reservations: int) -> None:
     """Also where the rest of a GPU is another tenant's, or others could take the start that a MIG instance needs."""
