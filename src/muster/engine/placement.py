@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from muster.engine.kernels import place
+from muster.engine.kernels.domains import fill_spans
 from muster.engine.state import Allocation, FleetState
 from muster.errors import StateError
 from muster.kernels import Floats, Ints, Knowledge, Scores, direct
 from muster.model.reasons import Refusal, Verdict, reasons_of
 
+_fill_spans = direct(fill_spans)
 _place_pods, _place_stream, _refresh = direct(place.place_pods), direct(place.place_stream), direct(place.refresh)
 
 EXAMPLES = 3
@@ -96,6 +98,23 @@ class Placer:
                 allocations.extend(placed)
             trial.keep()
         return tuple(allocations)
+
+    def place_in_spans(self, shape: int, spans: Ints, order: Ints) -> Ints | None:
+        """Place pods of one shape span by span, all or none; not entered into the undo log.
+
+        Args:
+            shape: its row.
+            spans: a column a span: start and end in ``order``, and how many pods.
+            order: node positions.
+
+        Returns:
+            Rows node, shape and device mask, a column a pod; None, with nothing changed, if they do not all fit.
+        """
+        count = int(spans[2].sum())
+        out = np.zeros((3, count), np.int64)
+        if _fill_spans(shape, spans, order, self.scene(), out) < count:
+            return None
+        return np.ascontiguousarray(out[[0, 2, 1]])
 
     def place_stream(self, stream: Ints, measure: Knowledge | None = None) -> tuple[Ints, Floats]:
         """Place pods in turn, without departures, in one call of the compiled code.

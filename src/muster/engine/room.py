@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from muster.engine.cluster import Cluster, GangKind
 from muster.engine.grains import nvlink_depth
-from muster.engine.kernels.domains import fill_spans, node_rooms
+from muster.engine.kernels.domains import node_rooms
 from muster.engine.running import RunningGang, RunningSet
 from muster.kernels import Ints, direct
 
-_node_rooms, _fill = direct(node_rooms), direct(fill_spans)
+_node_rooms = direct(node_rooms)
 
 MOST_PER_NODE = 1 << 20
 """Room that is counted on one node for pods that ask for nothing."""
@@ -177,10 +177,10 @@ class RoomMaker:
         self._note(run.nodes, 1)
 
     def _place(self, nodes: Ints, shape: int, count: int) -> None:
-        spans, out = np.array([[0], [len(nodes)], [count]]), np.zeros((3, count), np.int64)
-        if _fill(shape, spans, nodes, self.cluster.placer.scene(), out) == count:
-            self._trials.append(np.stack([out[0], out[2], out[1]]))
-            self._note(out[0].tolist(), 1)
+        rows = self.cluster.placer.place_in_spans(shape, np.array([[0], [len(nodes)], [count]]), nodes)
+        if rows is not None:
+            self._trials.append(rows)
+            self._note(rows[0].tolist(), 1)
 
     def _note(self, nodes: Iterable[int], sign: int) -> None:
         self._tick += 1

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from muster.engine.apart import one_each
 from muster.engine.domains import Dealing, Depths, Flags, TopologyIndex, even_shares
 from muster.engine.grains import Grains, choices_of, deal, rounded
-from muster.engine.kernels.domains import fill_spans, node_rooms
+from muster.engine.kernels.domains import node_rooms
 from muster.engine.placement import Placer
 from muster.engine.requests import GangPlacement, Refused, check_request
 from muster.engine.state import Allocation
@@ -43,7 +43,7 @@ from muster.model.workload import TopologyRequest
 MOST_PER_NODE = 1 << 20
 """Room that is counted on one node for pods that ask for nothing."""
 
-_fill, _rooms = direct(fill_spans), direct(node_rooms)
+_rooms = direct(node_rooms)
 
 
 def place_gang(
@@ -385,16 +385,13 @@ class _Gang:
         parts = deal(self.index, dealing, self._grains_of(shape), depth, group, count)
         starts = self.index.starts[bottom]
         spans = np.array([(starts[part], starts[part + 1], share) for part, share in parts], np.int64).T.copy()
-        out = np.zeros((3, count), np.int64)
-        if int(spans[2].sum()) < count:
+        rows = self.placer.place_in_spans(shape, spans, self.index.order) if int(spans[2].sum()) >= count else None
+        if rows is None:
             return []
-        if _fill(shape, spans, self.index.order, self.placer.scene(), out) < count:
-            return []
-        along = np.lexsort((out[1], self.index.rank[out[0]]))
-        pods: list[list[int]] = out[:, along].T.tolist()
-        placed = [Allocation(node, row, mask) for node, mask, row in pods]
+        pods: list[list[int]] = rows[:, np.lexsort((rows[2], self.index.rank[rows[0]]))].T.tolist()
+        placed = [Allocation(node, row, mask) for node, row, mask in pods]
         self.state.note_assigned(placed)
-        np.add.at(self.load, out[0], 1)
+        np.add.at(self.load, rows[0], 1)
         return placed
 
     # Telling

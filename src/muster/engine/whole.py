@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from muster.engine.domains import TopologyIndex
-from muster.engine.kernels.domains import fill_spans, node_rooms
+from muster.engine.kernels.domains import node_rooms
 from muster.engine.placement import Placer
 from muster.engine.topology import MOST_PER_NODE
 from muster.kernels import Ints, direct
 
-_fill, _node_rooms = direct(fill_spans), direct(node_rooms)
+_node_rooms = direct(node_rooms)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -37,8 +37,7 @@ def place_in_fullest(placer: Placer, index: TopologyIndex, shape: int, count: in
     if enough[domain] == _NEVER:
         return None
     span = np.array([[starts[domain]], [starts[domain + 1]], [count]], np.int64)
-    out = np.zeros((3, count), np.int64)
-    if _fill(shape, span, index.order, placer.scene(), out) < count:
+    rows = placer.place_in_spans(shape, span, index.order)
+    if rows is None:
         return None
-    along = np.lexsort((out[1], index.rank[out[0]]))
-    return np.ascontiguousarray(out[[0, 2, 1]][:, along])
+    return np.ascontiguousarray(rows[:, np.lexsort((rows[2], index.rank[rows[0]]))])
