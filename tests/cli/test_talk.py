@@ -63,6 +63,20 @@ def test_no_line_of_a_table_ends_in_blanks(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "title\na  b\nx  yyy\nx\n"
 
 
+@pytest.mark.parametrize(
+    ("width", "heading"), [(29, "job  submitted  starts at"), (22, " starts\njob  submitted      at"), (15, "")]
+)
+def test_words_of_a_heading_stay_whole_where_there_is_room(
+    width: int, heading: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    columns = [Column("job", "job"), Column("s", "submitted", right=True), Column("at", "starts at", right=True)]
+    print_table(columns, [["a", "2.5 min", "3 h"]])
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= width
+    assert heading in out
+
+
 def test_talk_of_programs_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     say("word " * 50)
     assert capsys.readouterr().err == "word " * 50 + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from muster.cli.output import Column, emit, output_option
+from muster.cli.output import Column, emit, output_option, tell
 
 SCHEMA = "muster.config/v1"
 
@@ -49,7 +49,8 @@ def command(preset: str | None, schema: bool, output: str) -> None:
     ]
     emit(records, columns, output=output, schema=SCHEMA, list_key="settings", extra={"preset": preset or "muster"})
     if about and output in ("table", "wide"):
-        click.echo(f"\n{about}")
+        click.echo()
+        tell("\n\n".join(" ".join(paragraph.split()) for paragraph in about.replace("``", "").split("\n\n")))
 
 
 def settings() -> list[dict[str, Any]]:

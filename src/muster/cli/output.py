@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 100
 """Sentences are broken here, however wide the terminal is."""
 
-_NO_LIMIT, _SHORT = 10_000, 16
+_NO_LIMIT, _SHORT, _GAP = 10_000, 16, 2
 _END_BLANKS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
 """Blanks at the end of a line, and the colours among them, which stay."""
 
@@ -130,22 +130,37 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        # short names are never broken: headings of numbers have two words more often, and give way first
-        short = not column.right and all(len(row[index]) <= _SHORT for row in rows)
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=short)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
     out = console()
     if not fold:
         out.width = _NO_LIMIT
+    # short names are never broken: headings of numbers have two words more often, and give way first
+    whole = [
+        not column.right and all(len(row[index]) <= _SHORT for row in rows) for index, column in enumerate(columns)
+    ]
+    # where that is enough, numbers below a heading of one word are not broken either, nor is that word
+    wider = [short or (column.right and " " not in column.title) for short, column in zip(whole, columns, strict=True)]
+    if _least_width(columns, rows, wider) <= out.width:
+        whole = wider
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for column, no_wrap in zip(columns, whole, strict=True):
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     with out.capture() as drawn:
         if title:
             out.print(Text(title, style="bold"))
         out.print(table)
     for line in drawn.get().splitlines():
         out.file.write(_END_BLANKS.sub(lambda end: end[0].replace(" ", ""), line) + "\n")
+
+
+def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]], whole: Sequence[bool]) -> int:
+    """Columns that a table takes at least if only blanks break lines, and none in the columns that stay ``whole``."""
+    width = _GAP * (len(columns) - 1)
+    for index, column in enumerate(columns):
+        texts = [column.title, *(row[index] for row in rows)]
+        width += max((len(part) for text in texts for part in ([text] if whole[index] else text.split())), default=0)
+    return width
 
 
 def say(text: str) -> None:

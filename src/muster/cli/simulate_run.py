@@ -172,7 +172,8 @@ def _print(
     print_table(columns, _figures(prepared, metrics))
     if wall_s is not None:
         say(f"{prepared.run.cycles:,} cycles, {prepared.run.events:,} events in {wall_s:.1f} s.")
-    say("Next: -o json for every job and series; config: {preset: slurm-like} in the file to compare.")
+    other = "muster" if prepared.preset == "slurm-like" else "slurm-like"
+    say(f"Next: -o json for every job and series; config: {{preset: {other}}} in the file to compare.")
 
 
 def _figures(prepared: PreparedRun, metrics: RunMetrics) -> list[list[str]]:

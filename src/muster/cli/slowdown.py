@@ -17,8 +17,10 @@ SCHEMA = "muster.slowdown/v1"
 EPILOG = """\b
 Examples:
   muster slowdown --gpu H200 --parameters 70e9 --tensor 8 --placement 8 --placement 4+4
-  muster slowdown --gpu H100 --parameters 70e9 --tensor 8 --pipeline 2 --placement 4x8/4x8 --oversubscription 4
-  muster slowdown --gpu GB200 --achieved-tflops 800 --parameters 70e9 --tensor 16 --placement 16+16 -o json
+  muster slowdown --gpu H100 --parameters 70e9 --tensor 8 --pipeline 2 \\
+      --placement 4x8/4x8 --oversubscription 4
+  muster slowdown --gpu GB200 --achieved-tflops 800 --parameters 70e9 --tensor 16 \\
+      --placement 16+16 -o json
 
 \b
 A placement says how many GPUs are in each NVLink domain, in the order of ranks:
