@@ -178,6 +178,11 @@ def test_quotas_beyond_the_fleet_are_warned_of(capsys: pytest.CaptureFixture[str
         (changed("interval_s: 1800", "interval_s: 0"), "field 'workload[0].checkpointing.interval_s': must be"),
         (changed("pods: 6", "topology: {required: aisle}"), "run.yaml:13: field 'workload[0].topology.required': unkn"),
         (changed("pods: 6", "depends_on: [x]"), "field 'workload[0].depends_on[0]': there is no job 'x'"),
+        (changed("pods: 6", "depends_on: [eval]"), "eval is a series: name its jobs, such as eval-01"),
+        (changed("pods: 6", "depends_on: [serv]"), "there is no job 'serv'; did you mean serve?"),
+        (changed("check_every: 1", "spares: [gpu-7]"), "there is no node 'gpu-7'; they are called node-1 to node-8"),
+        (changed("check_every: 1", "failures: {spot: {per_h: 1}}"), "name some in the field spot, such as node-1*"),
+        (changed("preset: muster", "placement: default"), "take one that needs no fitting, such as best-fit"),
         (changed("parent: org", "parent: orc"), "run.yaml:5: field 'queues[1].parent': there is no queue 'orc'"),
         (changed("name: org", "name: org\n    parent: product"), "is part of a cycle"),
         (changed("lending_limit: 32", "lending_limit: 33"), "field 'queues[2].quotas[0].lending_limit': 33000 is more"),
@@ -218,7 +223,7 @@ def test_a_run_file_says_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'--workload': no work given" in err
 
 
-def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each["name"] for each in settings()] == list(Config.__struct_fields__)
     assert all(each["meaning"] and each["choices"] for each in settings())
     code, out, _ = called(["explain-config", "-o", "json"], capsys)
@@ -229,6 +234,10 @@ def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "slurm-fair-tree" in out
     assert "Not: " in out
+    monkeypatch.setenv("COLUMNS", "100")
+    for preset in PRESETS:
+        code, out, _ = called(["explain-config", "--preset", preset], capsys)
+        assert max(len(line) for line in out.splitlines()) <= 100
     assert called(["explain-config", "--preset", "slurmlike"], capsys)[0] == 2
 
 
@@ -250,8 +259,9 @@ def test_presets_hold_settings_that_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["simulate-a-queue", "simulate-failures", "share-with-serving"])
 def test_the_worked_example_of_the_docs_runs_and_prints_what_they_show(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     page = (ROOT / f"docs/how-to/{name}.md").read_text()
     text = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert text

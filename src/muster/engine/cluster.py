@@ -85,7 +85,8 @@ class Cluster:
         placement, whole = config.placement, config.keep_whole
         policy = find_policy(placement)
         if policy.needs_tuning or policy.needs_typical:
-            raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint="such as best-fit")
+            hint = "take one that needs no fitting, such as best-fit"
+            raise InputError(f"{placement} must be fitted to a mix", field="config.placement", hint=hint)
         self.fleet = fleet
         self.tenants = tenants
         self._config = config

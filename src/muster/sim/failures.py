@@ -104,7 +104,9 @@ def check_failures(model: FailureModel, fleet: Fleet, field: str = "failures") -
         known = f"known: {', '.join(fleet.topology.levels)}" if fleet.topology.levels else "the fleet has none"
         raise InputError(f"unknown topology level {model.spot.level!r}", field=f"{field}.spot.level", hint=known)
     if not any(node.purchase == "spot" for node in fleet):
-        raise InputError("the fleet has no spot nodes", field=f"{field}.spot", hint="nodes whose purchase is spot")
+        raise InputError(
+            "the fleet has no spot nodes", field=f"{field}.spot", hint="name some in the field spot, such as node-1*"
+        )
 
 
 class FailureProcess:

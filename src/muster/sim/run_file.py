@@ -285,7 +285,8 @@ def _named(document: Document, key: str, patterns: Sequence[str], fleet: Fleet) 
     for at, pattern in enumerate(patterns):
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
-            raise document.error(f"{key}[{at}]", f"there is no node {pattern!r}", near(pattern, names))
+            hint = near(pattern, names) or f"they are called {names[0]} to {names[-1]}"
+            raise document.error(f"{key}[{at}]", f"there is no node {pattern!r}", hint)
         found.update(matched)
     return found
 
@@ -374,7 +375,12 @@ def _workloads(document: Document, asked: RunDocument, fleet: Fleet) -> tuple[li
     for number, item in enumerate(asked.workload):
         for at, name in enumerate(item.depends_on):
             if name not in seen:
-                raise document.error(f"workload[{number}].depends_on[{at}]", f"there is no job {name!r}")
+                names = [each.name for each in asked.workload]
+                hint = near(name, names)
+                if name in names:
+                    first = workloads[origins.index(names.index(name))].name
+                    hint = f"{name} is a series: name its jobs, such as {first}"
+                raise document.error(f"workload[{number}].depends_on[{at}]", f"there is no job {name!r}", hint)
     return workloads, origins, 0
 
 
