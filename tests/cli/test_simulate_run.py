@@ -182,6 +182,14 @@ def test_quotas_beyond_the_fleet_are_warned_of(capsys: pytest.CaptureFixture[str
         (changed("pods: 6", "depends_on: [serv]"), "there is no job 'serv'; did you mean serve?"),
         (changed("check_every: 1", "spares: [gpu-7]"), "there is no node 'gpu-7'; they are called node-1 to node-8"),
         (changed("check_every: 1", "failures: {spot: {per_h: 1}}"), "name some in the field spot, such as node-1*"),
+        (
+            changed("check_every: 1", "failures: {outages: [{node: a, at_s: 1, for_s: 1}]}"),
+            "there is no node 'a'; they are called node-1 to node-8",
+        ),
+        (
+            changed("check_every: 1", "services: [{name: s, queue: product, daily: {low: 5, high: 2}}]"),
+            "field 'services[0].daily.low': is 5, more than high, 2",
+        ),
         (changed("preset: muster", "placement: default"), "take one that needs no fitting, such as best-fit"),
         (changed("parent: org", "parent: orc"), "run.yaml:5: field 'queues[1].parent': there is no queue 'orc'"),
         (changed("name: org", "name: org\n    parent: product"), "is part of a cycle"),

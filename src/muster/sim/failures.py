@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from muster.errors import InputError
 from muster.model.fleet import Fleet
+from muster.traces.files import near
 
 DAY_S = 86400.0
 
@@ -92,12 +93,14 @@ class Change(NamedTuple):
 
 def check_failures(model: FailureModel, fleet: Fleet, field: str = "failures") -> None:
     """Raise `InputError`, naming the field below ``field``, for nodes and levels that the fleet has not."""
-    names = {node.name for node in fleet}
+    names = [node.name for node in fleet]
+    there = set(names)
     named = [(f"{field}.outages[{at}].node", each.node) for at, each in enumerate(model.outages)]
     named += [(f"{field}.black_holes[{at}].node", each.node) for at, each in enumerate(model.black_holes)]
     for path, name in named:
-        if name not in names:
-            raise InputError(f"there is no node {name!r}", field=path, hint="`muster fleet show` lists them")
+        if name not in there:
+            hint = near(name, names) or f"they are called {names[0]} to {names[-1]}"
+            raise InputError(f"there is no node {name!r}", field=path, hint=hint)
     if model.spot is None:
         return
     if model.spot.level and model.spot.level not in fleet.topology.levels:

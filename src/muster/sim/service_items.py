@@ -53,6 +53,9 @@ def services_of(
             raise document.error(f"{where}.queue", f"there is no queue {item.queue!r}", hint)
         if item.name in {each.name for each in services} or item.name in jobs:
             raise document.error(f"{where}.name", f"{item.name!r} is the name of something else")
+        if item.daily and item.daily.low > item.daily.high:
+            what = f"is {item.daily.low}, more than high, {item.daily.high}"
+            raise document.error(f"{where}.daily.low", what, "peak_s is the time of high")
         wanted = tuple(item.daily.wanted(until_s)) if item.daily else tuple(item.replicas)
         for at, (before, after) in enumerate(pairwise(wanted)):
             if after[0] <= before[0]:
