@@ -109,3 +109,12 @@ def test_fleets_are_kept_with_how_they_are_shared(tmp_path: Path) -> None:
     assert fleet.nodes[0].devices[1].mig_profiles == (("1g.10gb", 0), ("3g.40gb", 4))
     write_fleet(fleet, tmp_path / "kept.fleet")
     assert read_fleet(f"{tmp_path}/kept.fleet")[0] == fleet
+
+
+@pytest.mark.parametrize("job", ["mig: 1g.10gb", "gpus: 0.25", "gpus: 1", "mig: 3g.40gb, pods: 3"])
+def test_small_work_on_a_fleet_with_nvlink_domains(tmp_path: Path, job: str) -> None:
+    fleet = "uniform:nodes=4,gpus=4,model=H100,nvlink_domain=2"
+    run = prepared(tmp_path, f"{job}, duration_s: 10, count: 12", fleet).run
+    run.run()
+    run.check()
+    assert {story.end for story in run.stories} == {"finished"}
