@@ -68,3 +68,23 @@ def test_same_placements(
     found = json.loads(done.stdout)
     for name in POLICIES:
         assert found[name] == expected[name], name
+
+
+def test_shares_of_a_gpu() -> None:
+    """What numpy refuses and compiled code does not, such as a difference of two truths."""
+    script = """
+from muster.engine.config import Config
+from muster.model.fleet import Device, Fleet, Node, Topology
+from muster.model.snapshot import Snapshot
+from muster.model.workload import PodSet, PodShape, Workload
+from muster.sim.cluster_run import ClusterRun, RunOptions
+
+nodes = tuple(Node(f"n{at}", 1000, 1000, (Device(0, "H100"),), topology=(f"d{at}",)) for at in range(2))
+shapes = PodShape(1, 1, 1, 300, tenant="a"), PodShape(1, 1, 1, 125, mig_profile="1g.10gb"), PodShape(1, 1, 1)
+work = [Workload(f"w{at}", (PodSet(shape, 2),), duration_s=1.0) for at, shape in enumerate(shapes)]
+run = ClusterRun(Snapshot(Fleet(nodes, Topology(("nvlink_domain",)))), work, Config(), RunOptions(check_every=1))
+assert {story.end for story in run.run()} == {"finished"}
+"""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -88,7 +88,7 @@ def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, sha
                     after = 0
                 nodes.gpu_use[node, device] = after
                 if owner > ANYBODY:
-                    kept = (before == 0) - (after == 0)
+                    kept = int(before == 0) - int(after == 0)
                     nodes.shared[node] += kept
                     nodes.change_count[1] += kept
     nodes.pods[node] += sign
