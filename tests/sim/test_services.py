@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from muster.model.snapshot import Snapshot
 from muster.model.workload import Checkpointing, PodSet, PodShape, Workload
 from muster.sim.cluster_run import ClusterRun, RunOptions
 from muster.sim.metrics import measure
+from muster.sim.run_file import prepare_run
 from muster.sim.services import DAY_S, Daily, Service, replicas_of, steepest
 
 GPU = PodShape(0, 0, 1)
@@ -143,3 +145,42 @@ def test_a_reclaim_time_that_cannot_be_is_told() -> None:
     assert told == (f"serve counts on loans back within 100 s, but {takes}: set reclaim_s to 150 or more",)
     assert loan_warnings(queues(150.0, 0.1), stop_s=60.0, start_s=90.0) == ()
     assert "never lends" in loan_warnings(queues(400.0, 0.1), stop_s=60.0, start_s=90.0)[0]
+
+
+def test_replicas_of_times_that_look_alike_have_names_of_their_own() -> None:
+    wanted = ((1_000_000.0, 1), (1_000_001.0, 0), (1_000_002.0, 1), (1_000_002.25, 2))
+    names = [each.workload.name for each in replicas_of([Service("a", GPU, 1, wanted)], 2e6)]
+    assert names == ["a-1@1e+06", "a-1@1000002.0", "a-2@1000002.25"]
+
+
+def test_a_replica_that_is_withdrawn_while_its_pods_are_created_gets_no_more() -> None:
+    service = Service("a", GPU, 16, ((0.0, 1), (0.2, 0)))
+    work = [Workload(name, (PodSet(PodShape(0, 0, 8)),), submitted_s=100.0, duration_s=10.0) for name in ("v", "w")]
+    options = RunOptions(check_every=1, services=(service,), services_until_s=2000.0)
+    run = ClusterRun(Snapshot(fleet(2)), work, Config(gangs="one-by-one"), options)
+    run.run(2000.0)
+    assert [run.state_of(job) for job in range(3)] == ["finished", "finished", "withdrawn"]
+
+
+def test_a_workload_with_the_name_of_another_ones_pod() -> None:
+    work = [Workload(name, (PodSet(GPU, pods),), duration_s=1.0) for name, pods in (("w/0", 1), ("w", 2))]
+    with pytest.raises(InputError, match="is the name of a pod of 'w'"):
+        ClusterRun(Snapshot(fleet(1)), work, Config(gangs="one-by-one"))
+    ClusterRun(Snapshot(fleet(1)), work, Config())
+
+
+@pytest.mark.parametrize(
+    ("lines", "field"),
+    [
+        ("services: [{name: a, replicas: [[0, 1]]}]", "services"),
+        ("services: [{name: b, daily: {low: 1, high: 2, step_s: 0.000001}}]", "services[0].daily.step_s"),
+        ("services: [{name: b, replicas: [[0, 1000000], [1, 0], [2, 1000000], [3, 0], [4, 1000000], [5, 0],"
+         " [6, 1000000], [7, 0], [8, 1000000], [9, 0], [10, 1000000]]}]", "services[0]"),
+    ],
+)  # fmt: skip
+def test_services_that_are_refused(tmp_path: Path, lines: str, field: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"fleet: uniform:nodes=1\nworkload: [{{name: a-1@0, duration_s: 1}}]\nuntil_s: 100\n{lines}\n")
+    with pytest.raises(InputError) as caught:
+        prepare_run(str(path))
+    assert (caught.value.field, caught.value.line) == (field, 4)

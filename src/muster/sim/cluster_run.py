@@ -124,6 +124,7 @@ class ClusterRun:
         self._index = {each.name: index for index, each in enumerate(self.workloads)}
         self._given = len(workloads)
         self._one_by_one = config.gangs == "one-by-one"
+        self._check_pod_names()
         self._units: dict[str, tuple[int, int]] = {}
         self._held: dict[str, int] = {}
         self._since: dict[str, float] = {}
@@ -288,6 +289,8 @@ class ClusterRun:
             self.check()
 
     def _submit(self, index: int, pod: int, now_s: float) -> None:
+        if self.stories[index].end:
+            return  # a replica that was withdrawn before all its pods were created
         workload = self.workloads[index]
         if self._units_of(workload) == 1:
             pod, unit = WHOLE, workload
@@ -319,6 +322,14 @@ class ClusterRun:
             parallelism=None,
             depends_on=tuple(depends),
         )
+
+    def _check_pod_names(self) -> None:
+        """Raise `InputError` where a workload has the name of a pod of another."""
+        for index, workload in enumerate(self.workloads):
+            gang = workload.name.rpartition("/")[0]
+            if gang in self._index and workload.name in self._names(self._index[gang]):
+                what = f"{workload.name!r} is the name of a pod of {gang!r}"
+                raise InputError(what, field=f"workloads[{index}].name", hint="another name")
 
     def _names_of(self, name: str) -> list[str]:
         job = self._index.get(name)

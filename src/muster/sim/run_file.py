@@ -451,7 +451,8 @@ def _placed(document: Document, error: InputError, origins: Sequence[int]) -> In
     path = error.field or ""
     if path.startswith("workloads[") and origins:
         number, _, rest = path.removeprefix("workloads[").partition("]")
-        path = f"workload[{origins[int(number)]}]{rest}"
+        # replicas of services come after the jobs
+        path = f"workload[{origins[int(number)]}]{rest}" if int(number) < len(origins) else "services"
     elif path.startswith("workloads["):
         path = "workload"
     return document.error(

@@ -16,6 +16,10 @@ from muster.sim.services import Daily, Service, steepest
 from muster.traces.document import Document
 from muster.traces.files import near
 
+MOST_STEPS = 5_000_000
+"""Most steps of a daily demand: many years of the usual ones."""
+MOST_REPLICAS = 5_000_000
+
 _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 _Step = Annotated[tuple[_Seconds, Annotated[int, Meta(ge=0, le=1_000_000)]], Meta(description="time, replicas")]
 
@@ -42,6 +46,7 @@ def services_of(
 ) -> tuple[Service, ...]:  # fmt: skip
     """The services of a run file; raises `InputError` with the line and field of what makes no sense."""
     services: list[Service] = []
+    total = 0
     for number, item in enumerate(items):
         where = f"services[{number}]"
         if until_s is None:
@@ -56,10 +61,19 @@ def services_of(
         if item.daily and item.daily.low > item.daily.high:
             what = f"is {item.daily.low}, more than high, {item.daily.high}"
             raise document.error(f"{where}.daily.low", what, "peak_s is the time of high")
+        if item.daily and until_s / item.daily.step_s > MOST_STEPS:
+            what = f"is {until_s / item.daily.step_s:.3g} steps up to until_s"
+            raise document.error(f"{where}.daily.step_s", what, f"longer steps: at most {MOST_STEPS:,}")
         wanted = tuple(item.daily.wanted(until_s)) if item.daily else tuple(item.replicas)
         for at, (before, after) in enumerate(pairwise(wanted)):
             if after[0] <= before[0]:
                 raise document.error(f"{where}.replicas[{at + 1}]", f"{after[0]:g} is not after {before[0]:g}")
+        total += sum(
+            max(0, count - before)
+            for before, (_, count) in zip((0, *(each for _, each in wanted)), wanted, strict=False)
+        )
+        if total > MOST_REPLICAS:
+            raise document.error(where, f"makes {total:,} replicas", f"at most {MOST_REPLICAS:,} in all")
         whole = item.gpus >= 1
         milli = WHOLE_GPU_MILLI if whole else round(item.gpus * WHOLE_GPU_MILLI)
         if (whole and item.gpus != int(item.gpus)) or not milli:

@@ -80,7 +80,8 @@ def replicas_of(services: Sequence[Service], end_s: float) -> list[Replica]:
 
 
 def _replica(number: int, service: Service, index: int, begun_s: float, until_s: float) -> Replica:
-    name = f"{service.name}-{index + 1}@{begun_s:g}"
+    at = f"{begun_s:g}" if float(f"{begun_s:g}") == begun_s else repr(begun_s)  # short, but never that of another time
+    name = f"{service.name}-{index + 1}@{at}"
     workload = Workload(
         name, (PodSet(service.shape, service.pods),), submitted_s=begun_s, queue=service.queue,
         priority=service.priority, preemptible=False,
