@@ -190,6 +190,10 @@ class _Reader:
             raise InputError(f"{shown!r} cannot be read", file=self._file, line=line, field=path or None) from None
         if isinstance(value, str) and node.style is None and _EXPONENT.fullmatch(value):
             value = float(value)
+        if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(
+                "holds half a character", file=self._file, line=line, field=path or None, hint="UTF-8 text"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"is {value}", file=self._file, line=line, field=path or None, hint="a finite number")
         if isinstance(value, int) and abs(value) >= 2**63:
