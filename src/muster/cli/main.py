@@ -55,6 +55,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Interrupted(": ".join(["interrupted", *map(str, error.args)])) from None
+        except BrokenPipeError:
+            raise click.exceptions.Exit(0) from None  # before click makes an exit code 1 of it, which means no
 
 
 class Interrupted(click.ClickException):
