@@ -93,7 +93,7 @@ def _choices(schema: dict[str, Any]) -> str:
         return " | ".join(map(str, schema["enum"]))
     kinds = {"string": "a name", "number": "a number", "integer": "a whole number", "boolean": "true | false"}
     words = kinds.get(schema.get("type", ""), "")
-    if "minimum" in schema and "maximum" in schema:
+    if "minimum" in schema and schema.get("maximum", 1e12) < 1e12:  # a limit that only keeps sums finite is none
         return f"{words} from {schema['minimum']:g} to {schema['maximum']:g}"
     if "minimum" in schema:
         return f"{words}, {schema['minimum']:g} or more"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-NotNegative = Annotated[float, Meta(ge=0)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     keep_whole: str = "nvlink_domain"
     rank_groups: bool = True
     ordering: str = "fair-share"
-    half_life_s: Annotated[float, Meta(gt=0)] = 7 * 86400.0
+    half_life_s: Annotated[float, Meta(gt=0, le=1e12)] = 7 * 86400.0
     usage_period_s: NotNegative = 300.0
     isolation: Literal["tenants", "none"] = "tenants"
     gangs: Literal["all-or-nothing", "one-by-one"] = "all-or-nothing"
@@ -64,7 +64,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     reservations: Annotated[int, Meta(ge=1, le=1000)] = 1
     predict: Literal["without-limit", "always", "never"] = "without-limit"
     predict_quantile: Annotated[float, Meta(gt=0, le=1)] = 0.75
-    run_s: Annotated[float, Meta(gt=0)] = 86400.0
+    run_s: Annotated[float, Meta(gt=0, le=1e12)] = 86400.0
     overrun: NotNegative = 0.1
     reclaim: bool = True
     preempt_lower_priority: bool = True
