@@ -116,6 +116,15 @@ def test_a_black_hole_is_quarantined_and_everybody_finishes() -> None:
     assert figures.breakage.failures == 3, "three different jobs, and no more"
 
 
+def test_a_black_hole_fails_gangs_that_start_pod_by_pod_too() -> None:
+    failures = FailureModel(black_holes=(BlackHole("n0"), BlackHole("n1")))
+    config = Config(gangs="one-by-one", retries=1, quarantine_failures=0)
+    run = run_of(fleet(2), [job("a", 2)], config, failures=failures)
+    run.run(1e6)
+    assert run.state_of(0) == "failed"
+    assert run.stories[0].done_s == 0
+
+
 def test_without_quarantine_it_eats_job_after_job() -> None:
     failures = FailureModel(black_holes=(BlackHole("n0", after_s=30.0),))
     work = [job(f"j{index}", 1, 600.0, submitted_s=60.0 * index) for index in range(8)]

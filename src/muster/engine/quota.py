@@ -479,7 +479,7 @@ def _check_numbers(queue: Queue, where: str) -> None:
     for name in ("reclaim_s", "ramp_milli_per_s"):
         value: float = getattr(queue, name)
         if not 0 <= value < 1e12:
-            raise InputError(f"is {value:g}", field=f"{where}.{name}", hint="0 or more")
+            raise InputError(f"is {value:g}", field=f"{where}.{name}", hint="0 or more, and below 1e12")
     if bool(queue.ramp_milli_per_s) != bool(queue.reclaim_s):
         missing = "reclaim_s" if queue.ramp_milli_per_s else "ramp_milli_per_s"
         raise InputError(

@@ -534,8 +534,15 @@ class ClusterRun:
                 self._expect_all(index, now_s)
                 return
         self._since[self.workloads[index].name] = now_s
-        pods = decision.pods if pod == WHOLE else ()
+        pods = decision.pods if pod == WHOLE else self._all_pods(index)
         self._begin(index, now_s, pods, since_s=now_s, backfilled=decision.backfilled)
+
+    def _all_pods(self, index: int) -> tuple[PodPlacement, ...]:
+        """Where the pods of a one-by-one gang stand; nothing if one of them is being stopped in this very cycle."""
+        running, names = self.scheduler.running, self._names(index)
+        if any(name not in running for name in names):
+            return ()
+        return tuple(place for name in names for place in self.scheduler.cluster.places(running[name].rows))
 
     def _hold(self, name: str, pods: tuple[PodPlacement, ...], now_s: float) -> None:
         """A gang or pod of that name holds its places from now on."""
@@ -612,7 +619,8 @@ class ClusterRun:
         self._let_go(name, now_s)
         self._hold(name, decision.pods, now_s)
         if begun:
-            self._begin(index, now_s, decision.pods if pod == WHOLE else (), since_s=since_s, backfilled=False)
+            pods = decision.pods if pod == WHOLE else self._all_pods(index)
+            self._begin(index, now_s, pods, since_s=since_s, backfilled=False)
             if moved and not failure:
                 story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s * self.spells[-1].size
 
