@@ -24,7 +24,7 @@ SHAPES = (
 )  # fmt: skip
 
 needs_solver = pytest.mark.skipif(
-    importlib.util.find_spec("ortools") is None, reason="the solver is not installed: pip install 'muster-gpu[solver]'"
+    importlib.util.find_spec("ortools") is None, reason="the solver is not installed: pip install '.[solver]'"
 )
 
 
@@ -142,7 +142,7 @@ def test_without_the_solver_the_engines_plan_is_given_and_said_so(monkeypatch: p
     waiting(scheduler, PodShape(1000, 0, 8), 2)
     found = plan_exactly(scheduler, "gang", NOW_S)
     assert not found.exact
-    assert found.note == "the engine's plan: the solver is not installed (pip install 'muster-gpu[solver]')"
+    assert found.note == "the engine's plan: the solver is not installed (pip install '.[solver]')"
     assert found.moves is not None
     carry_out(scheduler, found.moves)
 

@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'muster-gpu[sweep]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[sweep]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
@@ -202,12 +202,12 @@ def test_ray_is_not_installed(
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = called([*SIMULATE, "--policy", "best-fit", "--on", "ray"], capsys)
     assert (code, out) == (2, "")
-    assert "field '--on': ray needs Ray, which is not installed; pip install 'muster-gpu[sweep]'" in err
+    assert "field '--on': ray needs Ray, which is not installed; pip install '.[sweep]'" in err
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_nobody_answers(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'muster-gpu[sweep]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[sweep]'")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

@@ -1,6 +1,6 @@
 """The cheapest moves that let a gang start, by an exact solver (CP-SAT): for small cases, and to measure the engine's.
 
-The solver runs in a process of its own with a time limit. It is an extra: ``pip install muster-gpu[solver]``. Without
+The solver runs in a process of its own with a time limit. It is an extra: ``pip install '.[solver]'``. Without
 it, where the time is up before it found anything, or where a case is not modelled, the engine's plan is the answer, and
 a note says so.
 """
@@ -55,7 +55,7 @@ def plan_exactly(scheduler: Scheduler, name: str, now_s: float, limit_s: float =
     gang = scheduler.pending.gangs[name]
     why_not = _not_modelled(scheduler, gang, now_s)
     if not why_not and importlib.util.find_spec("ortools") is None:
-        why_not = "the solver is not installed (pip install 'muster-gpu[solver]')"
+        why_not = "the solver is not installed (pip install '.[solver]')"
     if why_not:
         return _greedy(scheduler, gang, now_s, why_not)
     flavor = next(iter(scheduler.flavors_of(gang.kind)))

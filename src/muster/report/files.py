@@ -14,7 +14,7 @@ from muster.traces.files import check_target as check_writable
 REPORT_SUFFIXES = (".html", ".htm")
 PLOT_SUFFIXES = (".svg", ".png")
 PNG_ZOOM = 2
-_PNG_HINT = "pip install 'muster-gpu[png]', or write an .svg"
+_PNG_HINT = "pip install '.[png]', or write an .svg"
 
 
 def check_target(path: str, suffixes: tuple[str, ...], option: str) -> None:

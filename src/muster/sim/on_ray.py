@@ -130,7 +130,7 @@ def _connected() -> Any:
             warnings.simplefilter("ignore")
             import ray
     except ImportError:
-        hint = "pip install 'muster-gpu[sweep]'; it must be the Ray version of the cluster"
+        hint = "pip install '.[sweep]'; it must be the Ray version of the cluster"
         raise InputError("ray needs Ray, which is not installed", field="--on", hint=hint) from None
     if ray.is_initialized():
         raise StateError("this process is connected to a Ray cluster already; call ray.shutdown() before")

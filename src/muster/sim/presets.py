@@ -42,10 +42,10 @@ def kueue_like() -> dict[str, Any]:
 def slurm_like() -> dict[str, Any]:
     """Slurm with sched/backfill, Fair Tree, hard time limits and PreemptType=preempt/none.
 
-    Imitated: priority, then Fair Tree; in that order each of the first 500 jobs that wait gets a reserved start
-    (bf_max_job_test as delivered), and others run now only if they delay none of them; past use is decayed with a
-    half-life of 7 days; a job is killed at its limit; a job without a limit is taken to run for a day; nothing is
-    stopped or moved for others.
+    Imitated: priority, then Fair Tree; in that order each of the first 500 jobs that wait for nodes, not for quota,
+    gets a reserved start (bf_max_job_test as delivered), and others run now only if they delay none of them; past use
+    is decayed with a half-life of 7 days; a job is killed at its limit; a job without a limit is taken to run for a
+    day; nothing is stopped or moved for others.
 
     Not: the weighted sum of the multifactor plugin (priority, share and age are compared in turn); bf_window,
     bf_interval and the two separate scheduling loops; partitions, limits of QOS and associations; job size as a factor.
