@@ -270,17 +270,9 @@ class Scheduler(Books):
         if isinstance(placed, Reason):
             if not holds:
                 self.cluster.note_refused(kind, flavor, placed)
-            elif self._fits_without(kind, flavor):
+            elif not self._refused_here(kind, flavor):
                 return Reason.RESERVED
         return placed
-
-    def _fits_without(self, kind: GangKind, flavor: str) -> bool:
-        placed = self.cluster.place(kind, flavor)
-        if isinstance(placed, Reason):
-            self.cluster.note_refused(kind, flavor, placed)
-            return False
-        self.cluster.give_back(placed)
-        return True
 
     def _start(
         self, gang: Gang, flavor: str, kind: GangKind, rows: Ints, now_s: float, decisions: list[Decision], *,

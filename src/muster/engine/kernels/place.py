@@ -77,10 +77,9 @@ def random_below(bound: int, state: Ints) -> int:
 
 
 @kernel
-def look(node: int, shape: int, scene: Scene) -> bool:
-    """Note why the node refuses the shape; if it does not, its score is due. Where GPUs are shared: `look_closely`."""
+def note(node: int, shape: int, mask: int, scene: Scene) -> bool:
+    """Keep why the node refuses the shape; whether it does not, and its score is due."""
     cache = scene.cache
-    mask = plain_refusal(node, shape, scene.nodes, scene.shapes)
     cache.refusals[shape, node] = mask
     cache.seen[shape, node] = scene.nodes.version[node]
     if mask != 0:
@@ -89,15 +88,15 @@ def look(node: int, shape: int, scene: Scene) -> bool:
 
 
 @kernel
+def look(node: int, shape: int, scene: Scene) -> bool:
+    """Note why the node refuses the shape; if it does not, its score is due. Where GPUs are shared: `look_closely`."""
+    return note(node, shape, plain_refusal(node, shape, scene.nodes, scene.shapes), scene)
+
+
+@kernel
 def look_closely(node: int, shape: int, scene: Scene) -> bool:
     """As `look`, with an eye on who shares the node's GPUs."""
-    cache = scene.cache
-    mask = refusal(node, shape, scene.nodes, scene.shapes)
-    cache.refusals[shape, node] = mask
-    cache.seen[shape, node] = scene.nodes.version[node]
-    if mask != 0:
-        cache.scores[shape, node] = -np.inf
-    return mask == 0
+    return note(node, shape, refusal(node, shape, scene.nodes, scene.shapes), scene)
 
 
 @kernel
