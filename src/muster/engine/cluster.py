@@ -47,7 +47,8 @@ class GangKind:
     ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
     ``sizes`` are the counts of its pod sets with which it may run, least to full; ``least`` is the kind of the first.
     ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
-    it was last refused and why; ``never`` (by flavor) whether it would not fit on the empty fleet.
+    it was last refused and why; ``changes`` (by flavor) how often nodes had changed
+    by then; ``never`` (by flavor) whether it would not fit on the empty fleet.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class GangKind:
         self.flavors = flavors
         self.pods: dict[str, Ints] = {}
         self.refused: dict[str, tuple[int, Reason]] = {}
+        self.changes: dict[str, int] = {}
         self.never: dict[str, bool] = {}
         self.count = sum(each.count for each in self.pod_sets)
         self.simple = all(each.shape.gpus <= 1 or each.shape.gpu_milli == WHOLE_GPU_MILLI for each in self.pod_sets)
@@ -229,17 +231,21 @@ class Cluster:
     def note_refused(self, kind: GangKind, flavor: str, reason: Reason) -> None:
         """The gang does not fit on what is free now."""
         kind.refused[flavor] = (self._releases, reason)
+        kind.changes[flavor] = int(self.state.nodes.change_count[0])
 
     def still_refused(self, kind: GangKind, flavor: str) -> Reason | None:
         """Why the gang does not fit, if that is known already; None if it must be tried.
 
         Ideally it is tried after each release. More room elsewhere cannot help a gang of which no pod could stand on
-        a node where something was released.
+        a node where something was released. Several pod sets are placed one after the other, greedily: for them any
+        change may make the difference.
         """
         noted = kind.refused.get(flavor)
         if noted is None:
             return None
         at, reason = noted
+        if len(kind.pod_sets) > 1 and kind.changes[flavor] != int(self.state.nodes.change_count[0]):
+            return None
         if at == self._releases:
             return reason
         nodes = self._released_since(at)
