@@ -14,6 +14,7 @@ PACKAGE = ROOT / "src" / "muster"
 ORDER = (
     ("cli",),
     ("report",),
+    ("answers",),
     ("sim",),
     ("planning",),
     ("engine", "traces"),

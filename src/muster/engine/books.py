@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
-from muster.engine.config import Config
+from muster.engine.config import Config, settings_of
 from muster.engine.failures import FailureLog, lose_pods
 from muster.engine.future import Future
 from muster.engine.pending import Gang, Pending
@@ -238,6 +238,7 @@ class Books:
                 if name in self.pending.gangs and now_s - time_s < self.config.search_moves_every_s
             ),
             run_times=self.running.run_times.past(),
+            settings=settings_of(self.config),
         )
 
     def flavors_of(self, kind: GangKind) -> Iterable[str]:

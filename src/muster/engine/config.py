@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
+
+from muster.errors import InputError
+from muster.model.snapshot import Setting
 
 NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 
@@ -81,3 +86,23 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     move_every_s: NotNegative = 3600.0
     idle_after_s: NotNegative = 1800.0
     grow_every_s: NotNegative = 600.0
+
+
+def settings_of(config: Config) -> tuple[tuple[str, Setting], ...]:
+    """The settings that differ from the defaults, sorted by name: what a snapshot keeps of a config."""
+    plain = Config()
+    names = sorted(config.__struct_fields__)
+    return tuple((name, getattr(config, name)) for name in names if getattr(config, name) != getattr(plain, name))
+
+
+def config_of(settings: Mapping[str, Any]) -> Config:
+    """The config with these settings, the others as by default; raises `InputError` naming the setting."""
+    known = Config.__struct_fields__
+    for name in settings:
+        if name not in known:
+            raise InputError(f"there is no setting {name!r}", field=name, hint="`muster explain-config` lists them")
+    try:
+        return msgspec.convert(dict(settings), Config)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        raise InputError(what[0].lower() + what[1:], field=where.rstrip("`") or None) from None

@@ -94,6 +94,9 @@ class PastRuns(Struct, frozen=True):
     seconds: tuple[float, ...]
 
 
+Setting = bool | int | float | str
+
+
 class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
@@ -106,6 +109,7 @@ class Snapshot(Struct, frozen=True):
         taken_s: the instant, in seconds since the source's epoch.
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
         run_times: how long what ended had run, for predictions.
+        settings: of the scheduler that it comes from, those that differ from Muster's defaults, sorted by name.
     """
 
     fleet: Fleet
@@ -120,6 +124,7 @@ class Snapshot(Struct, frozen=True):
     source: str = ""
     searches: tuple[MoveSearch, ...] = ()
     run_times: tuple[PastRuns, ...] = ()
+    settings: tuple[tuple[str, Setting], ...] = ()
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -130,7 +135,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def decode_snapshot(data: bytes, *, file: str = "snapshot") -> Snapshot:
     """Read what `encode_snapshot` wrote; raises `InputError` on anything else."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC):
-        raise InputError("is not a Muster snapshot", file=file, hint="write one with `muster trace convert` or the API")
+        raise InputError("is not a Muster snapshot", file=file, hint="write one with `muster snapshot save`")
     version = data[len(_MAGIC)]
     if version > SNAPSHOT_VERSION:
         raise InputError(
@@ -212,6 +217,7 @@ def _plain(snapshot: Snapshot) -> dict[str, Any]:
     plain["reservations"] = _by_name(plain["reservations"])
     plain["usage"] = {f"{use['queue']}/{use['user']}": use for use in plain["usage"]}
     plain["run_times"] = {_kind_path(past): past["seconds"] for past in plain["run_times"]}
+    plain["settings"] = dict(plain["settings"])
     plain["running"] = {run["workload"]["name"]: run for run in plain["running"]}
     return plain
 

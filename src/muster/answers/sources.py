@@ -1,0 +1,71 @@
+"""Where a view comes from: a snapshot file, a dump of a cluster, or a simulated run stopped at an instant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from muster.answers.view import View
+from muster.engine.config import config_of
+from muster.errors import InputError
+from muster.model.snapshot import Snapshot
+from muster.traces import read_snapshot_and_skipped
+from muster.traces.trace import Skipped
+
+
+def open_view(
+    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None
+) -> tuple[View, tuple[Skipped, ...]]:
+    """Read a snapshot and build a view on it; also what was left out of the source.
+
+    Args:
+        source: a snapshot file, a kubectl dump (``kubectl:DUMP.json``), or a run file (``.yaml``).
+        at_s: of a run file, the instant; None: its end.
+        settings: instead of those of the source.
+
+    Raises:
+        InputError: something is wrong with the source, an instant or a setting.
+    """
+    snapshot, skipped = read_source(source, at_s)
+    config = config_of({**dict(snapshot.settings), **(settings or {})}) if settings else None
+    return View(snapshot, config), skipped
+
+
+def read_source(source: str, at_s: float | None = None) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """The snapshot of a source, as `open_view` takes it, and what was left out."""
+    if is_run_file(source):
+        return simulated(source, at_s), ()
+    if at_s is not None:
+        raise InputError("only a run file has instants to choose from", field="--at", hint="a snapshot is of one")
+    return read_snapshot_and_skipped(source)
+
+
+def is_run_file(source: str) -> bool:
+    """Whether a source is a run file, by its ending."""
+    return source.endswith((".yaml", ".yml"))
+
+
+def simulated(path: str, at_s: float | None = None) -> Snapshot:
+    """The snapshot of a run file's simulation at an instant: what its scheduler knows, and not how long work will run.
+
+    Raises `InputError` for a run file that is wrong, and where the run ends before the instant.
+    """
+    from muster.sim.run_file import prepare_run
+
+    run = prepare_run(path).run
+    run.run(at_s)
+    scheduler = run.scheduler
+    if at_s is not None and not math.isclose(run.now_s, at_s) and run.now_s < at_s:
+        what = f"the run ends at {run.now_s:g} s, before {at_s:g} s"
+        raise InputError(what, file=path, field="--at", hint="an earlier instant")
+    return without_run_times(scheduler.snapshot(run.now_s))
+
+
+def without_run_times(snapshot: Snapshot) -> Snapshot:
+    """A snapshot without the recorded run times, which no scheduler knows."""
+    running = (replace(each, workload=replace(each.workload, duration_s=None)) for each in snapshot.running)
+    pending = (replace(each, duration_s=None) for each in snapshot.pending)
+    return replace(snapshot, running=tuple(running), pending=tuple(pending))

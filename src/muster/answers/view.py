@@ -1,0 +1,92 @@
+"""A snapshot with the engine's state built on it: what all answers are asked of."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from muster.engine.config import Config, config_of
+from muster.engine.pending import Gang
+from muster.engine.running import RunningGang
+from muster.engine.scheduler import Scheduler
+from muster.errors import InputError
+from muster.model.plan import Place, Plan
+from muster.model.snapshot import Running, Snapshot
+from muster.model.workload import Workload
+
+
+class View:
+    """A snapshot at its instant, and what one cycle then makes of it.
+
+    Args:
+        snapshot: what there is.
+        config: how to decide; None: by the settings that the snapshot holds.
+
+    Raises:
+        InputError: the snapshot contradicts itself, or names a setting that there is not.
+    """
+
+    def __init__(self, snapshot: Snapshot, config: Config | None = None) -> None:
+        self.snapshot = snapshot
+        self.config = config_of(dict(snapshot.settings)) if config is None else config
+        self.now_s = snapshot.taken_s
+
+    @cached_property
+    def _decided(self) -> tuple[Scheduler, Plan]:
+        scheduler = Scheduler(self.snapshot, self.config)
+        return scheduler, scheduler.cycle(self.now_s)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler after the cycle of this instant. Whoever tries something on it undoes it."""
+        return self._decided[0]
+
+    @property
+    def plan(self) -> Plan:
+        """What the cycle of this instant decides."""
+        return self._decided[1]
+
+    @cached_property
+    def starts(self) -> dict[str, Place]:
+        """What starts in this instant's cycle, by name."""
+        return {each.workload: each for each in self.plan.decisions if isinstance(each, Place)}
+
+    def find(self, asked: str) -> Found:
+        """The workload of a name, or of ``QUEUE/NAME`` or ``NAMESPACE/NAME``; raises `InputError` with near names."""
+        found = self._named.get(asked)
+        if found is None:
+            where, _, name = asked.rpartition("/")
+            found = self._named.get(name) if where else None
+            if found is None or where not in (found.workload.queue, found.workload.namespace):
+                raise self._unknown(asked)
+        return found
+
+    @cached_property
+    def _named(self) -> dict[str, Found]:
+        named = {each.name: Found(each, None) for each in self.snapshot.pending}
+        named.update({each.workload.name: Found(each.workload, each) for each in self.snapshot.running})
+        return named
+
+    def _unknown(self, asked: str) -> InputError:
+        from muster.traces.files import near
+
+        names = list(self._named)
+        if not names:
+            hint = "nothing waits or runs there"
+        elif asked in self.snapshot.finished:
+            hint = "it has ended"
+        else:
+            hint = near(asked.rpartition("/")[2], names) or "`muster queue` lists what waits and runs"
+        return InputError(f"there is no job {asked[:80]!r}", hint=hint)
+
+    def gang(self, name: str) -> Gang | RunningGang:
+        """The engine's object of a workload, waiting or running, after the cycle."""
+        scheduler = self.scheduler
+        return scheduler.running[name] if name in scheduler.running else scheduler.pending.gangs[name]
+
+
+class Found(NamedTuple):
+    """A workload of a snapshot; ``running`` is None where it waits."""
+
+    workload: Workload
+    running: Running | None

@@ -1,0 +1,72 @@
+"""The options by which the answering commands are told what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from muster.cli.output import say
+from muster.errors import InputError
+
+if TYPE_CHECKING:
+    from muster.answers.view import View
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def source_options(function: _Function) -> _Function:
+    """Add ``--from``, ``--at`` and ``--set``; the parameters are ``source``, ``at`` and ``settings``."""
+    for option in (
+        click.option(
+            "--set", "settings", multiple=True, metavar="NAME=VALUE",
+            help="A setting of the scheduler instead of the source's; `muster explain-config` lists them.",
+        ),
+        click.option("--at", metavar="TIME", help="Of a run file: the instant, such as 90m, 2.5h or 5400 (seconds)."),
+        click.option(
+            "--from", "source", envvar="MUSTER_FROM", required=True, metavar="SOURCE",
+            help="A snapshot, a run file (RUN.yaml) or a dump (kubectl:DUMP.json). [env: MUSTER_FROM]",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
+    """The view that the options ask for; says what was left out of the source. Raises `InputError`."""
+    from muster.answers.sources import open_view
+
+    view, skipped = open_view(source, None if at is None else seconds(at, "--at"), settings_given(settings))
+    if skipped:
+        say(f"{source}: {len(skipped):,} objects left out, such as {skipped[0].field}: {skipped[0].why}.")
+    return view
+
+
+def seconds(text: str, field: str) -> float:
+    """``90m``, ``2.5h``, ``1d``, ``45s`` or plain seconds as a number; raises `InputError`."""
+    number = text.rstrip("smindh")
+    try:
+        value = float(number) * _UNITS[text[len(number) :] or "s"]
+    except (ValueError, KeyError):
+        value = -1.0
+    if not 0 <= value <= 1e12:
+        raise InputError(f"{text[:40]!r} is no time", field=field, hint="such as 45s, 90m, 2.5h, 1d or 5400")
+    return value
+
+
+def settings_given(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs as settings; values are read as in a run file."""
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"{pair[:60]!r} is not NAME=VALUE", field="--set", hint="such as reservations=4")
+        try:
+            settings[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InputError(f"{text[:60]!r} is no value", field=f"--set {name}") from None
+    return settings
