@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +14,8 @@ from muster.engine.config import config_of
 from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.traces import read_snapshot_and_skipped
+from muster.traces.files import read_head
+from muster.traces.snapshots import holds_document
 from muster.traces.trace import Skipped
 
 
@@ -22,7 +25,8 @@ def open_view(
     """Read a snapshot and build a view on it; also what was left out of the source.
 
     Args:
-        source: a snapshot file, a kubectl dump (``kubectl:DUMP.json``), or a run file (``.yaml``).
+        source: a snapshot file (also one as JSON or YAML), a kubectl dump (``kubectl:DUMP.json``), or a run file
+            (``.yaml``).
         at_s: of a run file, the instant; None: its end.
         settings: instead of those of the source.
 
@@ -44,8 +48,8 @@ def read_source(source: str, at_s: float | None = None) -> tuple[Snapshot, tuple
 
 
 def is_run_file(source: str) -> bool:
-    """Whether a source is a run file, by its ending."""
-    return source.endswith((".yaml", ".yml"))
+    """Whether a source is a run file: YAML by its ending, and not a snapshot written as YAML."""
+    return source.endswith((".yaml", ".yml")) and not holds_document(read_head(source))
 
 
 def simulated(path: str, at_s: float | None = None) -> Snapshot:
@@ -61,7 +65,8 @@ def simulated(path: str, at_s: float | None = None) -> Snapshot:
     if at_s is not None and not math.isclose(run.now_s, at_s) and run.now_s < at_s:
         what = f"the run ends at {run.now_s:g} s, before {at_s:g} s"
         raise InputError(what, file=path, field="--at", hint="an earlier instant")
-    return without_run_times(scheduler.snapshot(run.now_s))
+    found = without_run_times(scheduler.snapshot(run.now_s))
+    return replace(found, source=f"simulated:{Path(path).name}")
 
 
 def without_run_times(snapshot: Snapshot) -> Snapshot:

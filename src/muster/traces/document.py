@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -122,7 +123,7 @@ def read_documents(path: str) -> list[Document]:
         raise InputError("is not UTF-8 text", file=path) from None
     found: list[Document] = []
     try:
-        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        for node in _composed(text):
             reader = _Reader(path)
             data = reader.plain(node, "")
             if data is None:
@@ -139,6 +140,15 @@ def read_documents(path: str) -> list[Document]:
     except RecursionError:
         raise InputError("is nested too deeply", file=path) from None
     return found
+
+
+def _composed(text: str) -> Iterable[yaml.Node]:
+    """The documents of a text; the fast parser reads them, the slow one tells what is wrong."""
+    fast = getattr(yaml, "CSafeLoader", None)
+    if fast is not None:
+        with contextlib.suppress(yaml.YAMLError, ValueError):
+            return list(yaml.compose_all(text, Loader=fast))
+    return yaml.compose_all(text, Loader=yaml.SafeLoader)
 
 
 class _Reader:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 
 from muster.errors import InputError
-from muster.model import Fleet, Snapshot, load_snapshot
+from muster.model import Fleet, Snapshot
 from muster.traces.files import check_link, near, neighbours, read_bytes, read_head
+from muster.traces.snapshots import holds_snapshot, read_snapshot_file
 from muster.traces.spec import Spec, exists, parse_spec
 from muster.traces.trace import Skipped, Trace
 
@@ -33,7 +34,7 @@ FLEET_KINDS: Mapping[str, str] = {
 
 SNAPSHOT_KINDS: Mapping[str, str] = {
     "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
-    "muster": "muster:FILE: a snapshot that Muster wrote",
+    "muster": "muster:FILE: a snapshot that Muster wrote, or one as JSON or YAML",
 }
 """Kind of snapshot source to how it is written and what it is."""
 
@@ -125,8 +126,8 @@ def read_fleet(spec: str) -> tuple[Fleet, tuple[Skipped, ...]]:
             from muster.traces.store import read_stored_fleet
 
             parsed.checked((), path=True)
-            if read_head(parsed.path).startswith(_SNAPSHOT_MAGIC):
-                return load_snapshot(parsed.path).fleet, ()
+            if holds_snapshot(read_head(parsed.path)):
+                return read_snapshot_file(parsed.path).fleet, ()
             return read_stored_fleet(parsed.path), ()
         case _:
             raise AssertionError(parsed.kind)
@@ -142,7 +143,7 @@ def read_snapshot_and_skipped(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]
     parsed = _resolved(parse_spec(spec), SNAPSHOT_KINDS, "snapshot")
     parsed.checked((), path=True)
     if parsed.kind == "muster":
-        return load_snapshot(parsed.path), ()
+        return read_snapshot_file(parsed.path), ()
     from muster.traces.kubectl import read_kubectl
 
     dump = read_kubectl(parsed.path)
@@ -155,7 +156,7 @@ def read_fleet_as_it_is(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]:
     Pods are in kubectl dumps (without options) and in snapshots. Raises `InputError` as `read_workload` does.
     """
     parsed = _resolved(parse_spec(spec), FLEET_KINDS, "fleet")
-    snapshot = parsed.kind == "muster" and parsed.path and read_head(parsed.path).startswith(_SNAPSHOT_MAGIC)
+    snapshot = parsed.kind == "muster" and parsed.path and holds_snapshot(read_head(parsed.path))
     if snapshot or (parsed.kind == "kubectl" and not parsed.options):
         return read_snapshot_and_skipped(spec)
     fleet, skipped = read_fleet(spec)
@@ -192,7 +193,7 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
 
 def _recognise(head: bytes, path: str, what: str) -> str:
     """The kind of source that a file's first bytes show; empty if they show none of a ``what``."""
-    if head.startswith(_SNAPSHOT_MAGIC):
+    if holds_snapshot(head):
         return "muster" if what != "workload" else ""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
     first = text.split("\n", 1)[0]
@@ -209,7 +210,6 @@ def _recognise(head: bytes, path: str, what: str) -> str:
     return ""
 
 
-_SNAPSHOT_MAGIC = b"MUSTERSNAP"
 _HEADERS = (
     ("openb", {"name", "cpu_milli", "num_gpu"}, "workload"),
     ("philly", {"timestamp", "duration", "num_gpus"}, "workload"),
