@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -71,6 +71,15 @@ class GangKind:
         self.simple = all(each.shape.gpus <= 1 or each.shape.gpu_milli == WHOLE_GPU_MILLI for each in self.pod_sets)
         self.milli = sum(each.count * each.shape.gpu_milli_total for each in self.pod_sets)
 
+    def memory(self) -> Callable[[], None]:
+        """What brings back all that is known of it now."""
+        pods, refused, changes, never = dict(self.pods), dict(self.refused), dict(self.changes), dict(self.never)
+
+        def recall() -> None:
+            self.pods, self.refused, self.changes, self.never = pods, refused, changes, never
+
+        return recall
+
 
 class Cluster:
     """Places gangs on a fleet under one placement policy.
@@ -110,6 +119,21 @@ class Cluster:
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
         self._kinds: dict[_Key, GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
+
+    def copy(self) -> Cluster:
+        """An independent cluster; kinds are shared: whoever drops the copy has them forget what it taught them."""
+        twin = object.__new__(Cluster)
+        twin.__dict__.update(self.__dict__)
+        twin.state = self.state.copy()
+        twin.placer = self.placer.copy(twin.state)
+        twin._released_at, twin._out = self._released_at.copy(), self._out.copy()
+        twin._kinds = dict(self._kinds)
+        return twin
+
+    @property
+    def kinds(self) -> Iterable[GangKind]:
+        """All kinds that were met."""
+        return self._kinds.values()
 
     def kind_of(self, workload: Workload) -> GangKind:
         """The kind of a workload; one object for all that ask for the same."""

@@ -51,6 +51,10 @@ class FailureLog:
         for each in failures:
             self._by_node.setdefault(each.node, []).append(each)
 
+    def copy(self) -> FailureLog:
+        """An independent copy."""
+        return FailureLog(self.window_s, (each for failures in self._by_node.values() for each in failures))
+
     def add(self, failure: NodeFailure) -> tuple[str, ...]:
         """Note a failure; the different workloads that failed on its node within the window, this one included."""
         kept = [each for each in self._by_node.get(failure.node, ()) if failure.time_s - each.time_s < self.window_s]

@@ -7,7 +7,7 @@ next. So a cycle sees heads: at most one a claim and kind, however long the queu
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from muster.engine.cluster import GangKind
 from muster.model.reasons import Reason
@@ -50,6 +50,42 @@ class Pending:
         self._by_size: dict[Claim, dict[int, list[Gang]]] = {}
         self._least: dict[Claim, int] = {}
         self._priorities: dict[int, int] = {}
+        self._shares = False
+
+    def copy(self) -> Pending:
+        """What may be changed while this one is not: it copies what it changes, when it changes it."""
+        twin = Pending()
+        twin.gangs, twin.kinds, twin._least = dict(self.gangs), dict(self.kinds), dict(self._least)
+        twin._of_claim, twin._by_size = dict(self._of_claim), dict(self._by_size)
+        twin._priorities = dict(self._priorities)
+        twin._shares = True
+        return twin
+
+    def _unshare(self, kind: GangKind, claim: Claim) -> None:
+        """What changes of a kind and claim is no longer that of another."""
+        of_claim, sizes, claims = self._of_claim.get(claim), self._by_size.get(claim), self.kinds.get(kind)
+        if of_claim is not None:
+            of_claim = self._of_claim[claim] = dict(of_claim)
+        if sizes is not None:
+            sizes = self._by_size[claim] = dict(sizes)
+            if kind.least.milli in sizes:
+                sizes[kind.least.milli] = list(sizes[kind.least.milli])
+        if claims is not None:
+            claims = self.kinds[kind] = dict(claims)
+            if of_claim is not None and claim in claims:
+                claims[claim] = of_claim[kind] = list(claims[claim])
+
+    def reasons(self) -> Callable[[], None]:
+        """What brings back why each gang was passed over last."""
+        gangs = list(self.gangs.values())
+        kept = [gang.reason for gang in gangs]
+
+        def recall() -> None:
+            for gang, reason in zip(gangs, kept, strict=True):
+                if gang.reason is not reason:
+                    gang.reason = reason
+
+        return recall
 
     def __len__(self) -> int:
         return len(self.gangs)
@@ -99,6 +135,8 @@ class Pending:
     def add(self, gang: Gang) -> None:
         """Enter a gang into its claim."""
         kind, claim = gang.kind, gang.claim
+        if self._shares:
+            self._unshare(kind, claim)
         claims = self.kinds.setdefault(kind, {})
         if claim not in claims:
             claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
@@ -111,6 +149,8 @@ class Pending:
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""
         kind, claim = gang.kind, gang.claim
+        if self._shares:
+            self._unshare(kind, claim)
         claims, kinds, sizes = self.kinds[kind], self._of_claim[claim], self._by_size[claim]
         _take_out(claims[claim], gang)
         size = kind.least.milli

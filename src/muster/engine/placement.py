@@ -67,6 +67,15 @@ class Placer:
         self.__dict__.update(kept)
         self._scores = getattr(importlib.import_module(module), name)
 
+    def copy(self, state: FleetState) -> Placer:
+        """The same placer on a copy of its state."""
+        twin = Placer.__new__(Placer)
+        twin.__dict__.update(self.__dict__)
+        twin.state = state
+        twin._cache = place.ScoreCache._make(array.copy() for array in self._cache)
+        twin._out = self._out.copy()
+        return twin
+
     def place(self, shape: int) -> Allocation | None:
         """Place one pod; None if no node takes it."""
         placed = self.place_pods(shape, 1)

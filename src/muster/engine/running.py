@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter, is_
 
 import numpy as np
 from msgspec.structs import replace
@@ -83,6 +84,9 @@ class RunningGang:
         return replace(self.workload, attempts=self.workload.attempts + 1, start_deadline_s=None)
 
 
+_ALL_OF = attrgetter(*RunningGang.__slots__)
+
+
 class RunningSet:
     """All running gangs by name, and in the order in which they should end; ``run_times`` are what predicts it."""
 
@@ -94,6 +98,7 @@ class RunningSet:
         self._held: dict[tuple[str, str], int] = {}
         self._by_queue: dict[str, dict[str, RunningGang]] = {}
         self._by_node: dict[int, dict[str, RunningGang]] = {}
+        self._shares = False
         self._entered: dict[str, frozenset[int]] = {}
         self.saving = 0
         """How many save their work."""
@@ -103,6 +108,37 @@ class RunningSet:
         self._idle: dict[str, None] = {}
         self.journal: list[tuple[RunningGang, Ints | None]] | None = None
         """What came (with its places) and went (None) since somebody set it empty; None: nobody did, or it overran."""
+
+    def copy(self) -> RunningSet:
+        """What may be changed while this one is not, and nobody follows yet; the gangs are shared: see `memory`."""
+        twin = object.__new__(RunningSet)
+        twin.__dict__.update(self.__dict__)
+        twin._by_name, twin._ends, twin._held = dict(self._by_name), list(self._ends), dict(self._held)
+        twin._entered, twin._priorities, twin._idle = dict(self._entered), dict(self._priorities), dict(self._idle)
+        twin._by_queue = {queue: dict(runs) for queue, runs in self._by_queue.items()}
+        twin._by_node, twin._shares = dict(self._by_node), True
+        twin._milli = {queue: dict(held) for queue, held in self._milli.items()}
+        twin._elastic = {queue: dict(runs) for queue, runs in self._elastic.items()}
+        twin.journal = None
+        return twin
+
+    def memory(self) -> Callable[[], None]:
+        """What brings all gangs back to as they are now."""
+        kept = [(run, _ALL_OF(run)) for run in self._by_name.values()]
+
+        def recall() -> None:
+            for run, values in kept:
+                if not all(map(is_, _ALL_OF(run), values)):
+                    for name, value in zip(RunningGang.__slots__, values, strict=True):
+                        setattr(run, name, value)
+
+        return recall
+
+    def _on(self, node: int) -> dict[str, RunningGang]:
+        """What has a pod on a node, to be changed."""
+        if self._shares:
+            self._by_node[node] = dict(self._by_node.get(node, {}))
+        return self._by_node.setdefault(node, {})
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -143,7 +179,7 @@ class RunningSet:
         self._entered[run.workload.name] = run.nodes
         self.saving += run.workload.checkpointing is not None
         for node in run.nodes:
-            self._by_node.setdefault(node, {})[run.workload.name] = run
+            self._on(node)[run.workload.name] = run
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
         self._hold(run, run.kind.milli)
         if run.idle_since_s is not None:
@@ -167,7 +203,7 @@ class RunningSet:
         del self._by_queue[run.workload.queue][name]
         self.saving -= run.workload.checkpointing is not None
         for node in self._entered.pop(name):  # it may have lost some since
-            del self._by_node[node][name]
+            del self._on(node)[name]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
 

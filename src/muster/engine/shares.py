@@ -39,6 +39,15 @@ class Shares:
         self._now_s = self._computed_s = now_s
         self._standing: Standing | None = None
 
+    def copy(self) -> Shares:
+        """An independent copy."""
+        twin = object.__new__(Shares)
+        twin.__dict__.update(self.__dict__)
+        twin._used, twin._counted_s = dict(self._used), dict(self._counted_s)
+        twin._held = {claim: dict(held) for claim, held in self._held.items()}
+        twin._standing = None
+        return twin
+
     def add_past(self, claim: Claim, gpu_s: float) -> None:
         """Use of the past, decayed to now, in GPU-seconds."""
         self._count(claim)

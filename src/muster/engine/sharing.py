@@ -32,6 +32,12 @@ class Owners:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {("", ""): ANYBODY}
 
+    def copy(self) -> Owners:
+        """An independent copy."""
+        twin = Owners()
+        twin._numbers.update(self._numbers)
+        return twin
+
     def number(self, shape: PodShape) -> int:
         """The owner of what a pod of the shape takes."""
         if not shape.gpus or (shape.gpu_milli == WHOLE_GPU_MILLI and not shape.mig_profile):

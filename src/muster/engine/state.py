@@ -113,6 +113,17 @@ class FleetState:
         self._log: list[tuple[Allocation, int]] = []
         self._trials = 0
 
+    def copy(self) -> FleetState:
+        """An independent state; what never changes is shared. No trial may be open."""
+        twin = object.__new__(FleetState)
+        twin.__dict__.update(self.__dict__)
+        twin.nodes = NodeArrays(*(array.copy() for array in self.nodes))
+        twin.shape_list, twin._shape_ids = list(self.shape_list), dict(self._shape_ids)
+        twin._constraint_ids, twin.instances = dict(self._constraint_ids), dict(self.instances)
+        twin._shape_table, twin._static = self._shape_table.copy(), self._static.copy()
+        twin._owners, twin._shapes, twin._log = self._owners.copy(), None, []
+        return twin
+
     @property
     def shapes(self) -> ShapeArrays:
         """What the shapes ask for, with room to spare after the last one."""
