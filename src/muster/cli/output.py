@@ -185,11 +185,11 @@ def wrapped(text: str, width: int) -> str:
     import textwrap
 
     width = min(width, MOST_COLUMNS) if width > 20 else MOST_COLUMNS
-    lines = [
-        textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        if len(line) > width else [line]
-        for line in text.split("\n")
-    ]  # fmt: skip
+    lines: list[list[str]] = []
+    for line in text.split("\n"):
+        inner = " " * (len(line) - len(line.lstrip()) + 2)
+        broken = textwrap.wrap(line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
+        lines.append(broken if len(line) > width else [line])
     return "\n".join(part for parts in lines for part in parts)
 
 

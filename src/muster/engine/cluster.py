@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.engine.config import Config
 from muster.engine.domains import TopologyIndex
+from muster.engine.kernels.domains import node_rooms
 from muster.engine.kernels.future import take_pods
 from muster.engine.kernels.gang import any_takes, count_room, place_gang, release_pods
 from muster.engine.kernels.hold import hold_free
@@ -19,6 +20,7 @@ from muster.engine.requests import Refused
 from muster.engine.sharing import keep_whole, with_tenant, without_tenants
 from muster.engine.sizes import sizes_of
 from muster.engine.state import Allocation, FleetState
+from muster.engine.topology import MOST_PER_NODE
 from muster.engine.topology import place_gang as place_in_topology
 from muster.engine.whole import place_in_fullest
 from muster.errors import InputError
@@ -32,7 +34,7 @@ from muster.policy.registry import find_policy
 
 _place_gang, _release_pods = direct(place_gang), direct(release_pods)
 _apply, _hold_free, _count_room = direct(apply), direct(hold_free), direct(count_room)
-_any_takes, _take_pods = direct(any_takes), direct(take_pods)
+_any_takes, _take_pods, _node_rooms = direct(any_takes), direct(take_pods), direct(node_rooms)
 
 _Key = tuple[tuple[PodSet, ...], TopologyRequest | None, tuple[str, ...], RankGroups]
 """What gangs of one kind have in common."""
@@ -181,11 +183,17 @@ class Cluster:
         """Whether the gang would not even fit if nothing ran, on the nodes as they are."""
         known = kind.never.get(flavor)
         if known is None:
-            if self._empty is None:
-                self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants)
-            twin = self._empty.kind(kind.asked, kind.topology, kind.flavors, kind.groups)
-            known = kind.never[flavor] = not self.fits(kind, flavor) and not self._empty.fits(twin, flavor)
+            empty = self.emptied
+            twin = empty.kind(kind.asked, kind.topology, kind.flavors, kind.groups)
+            known = kind.never[flavor] = not self.fits(kind, flavor) and not empty.fits(twin, flavor)
         return known
+
+    @property
+    def emptied(self) -> Cluster:
+        """The same nodes as they are, with nothing on them."""
+        if self._empty is None:
+            self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants)
+        return self._empty
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
         """Row 0: the shape of each pod set on the flavor's nodes; row 1: how many pods."""
@@ -222,6 +230,23 @@ class Cluster:
             self._out = np.zeros((3, kind.count), np.int64)
         placed = _place_gang(pods, self.placer.scene(), self._out)
         return self._out[:, :placed].copy() if placed == kind.count else Reason.CAPACITY
+
+    def refusal(self, kind: GangKind, flavor: str) -> Refused | None:
+        """Why the gang cannot be placed now, with the numbers of its topology request; None if it can."""
+        asked = [(shape, count) for shape, count in self.pods_of(kind, flavor).T.tolist()]
+        request = kind.topology or self._unasked
+        found = place_in_topology(self.placer, self.index, asked, request, groups=kind.groups)
+        if isinstance(found, Refused):
+            return found
+        for each in found.allocations:
+            self.state.release(each)
+        return None
+
+    def rooms(self, shape: int) -> Ints:
+        """How many pods of a shape each node takes as it is now."""
+        out = np.zeros(len(self.state.node_list), np.int64)
+        _node_rooms(shape, MOST_PER_NODE, self.index.order, 0, len(out), self.state.nodes, self.state.shapes, out)
+        return out
 
     def fits(self, kind: GangKind, flavor: str) -> bool:
         """Whether the gang could be placed now; nothing changes."""

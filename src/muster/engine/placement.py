@@ -146,8 +146,7 @@ class Placer:
     def verdict(self, shape: int) -> Verdict:
         """Why each node that refuses the shape refuses it: counted by combination of reasons, most nodes first."""
         state = self.state
-        _refresh(shape, self.scene())
-        row = self._cache.refusals[shape]
+        row = self.refusals(shape)
         masks, first, counts = np.unique(row, return_index=True, return_counts=True)
         refusals: list[Refusal] = []
         feasible = 0
@@ -159,6 +158,11 @@ class Placer:
             names = tuple(state.node_names[int(position)] for position in positions)
             refusals.append(Refusal(reasons_of(mask), count, names))
         return Verdict(len(state.node_names), feasible, tuple(refusals))
+
+    def refusals(self, shape: int) -> Ints:
+        """Why each node refuses the shape as it is now, as a mask of `Reason` bits; 0 where it takes it. A copy."""
+        _refresh(shape, self.scene())
+        return self._cache.refusals[shape].astype(np.int64)
 
     def scores(self, shape: int) -> Floats:
         """The score of the shape on each node, -inf where the node refuses it; a copy."""

@@ -73,11 +73,15 @@ class RunningGang:
         self.rows = np.ascontiguousarray(rows)
         self.nodes = frozenset(rows[0].tolist())
 
+    def unsaved_s(self, now_s: float) -> float:
+        """How long it has worked since its last checkpoint, or its start."""
+        saved_s = self.started_s if self.checkpointed_s is None else max(self.checkpointed_s, self.started_s)
+        return max(0.0, now_s - saved_s)
+
     def lost_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that are lost if it is stopped now: since the last checkpoint, and those of its restart."""
-        saved = self.started_s if self.checkpointed_s is None else max(self.checkpointed_s, self.started_s)
         restart = self.workload.checkpointing.restart_s if self.workload.checkpointing else 0.0
-        return (max(0.0, now_s - saved) + restart) * self.kind.milli / 1000.0
+        return (self.unsaved_s(now_s) + restart) * self.kind.milli / 1000.0
 
     def again(self) -> Workload:
         """The workload as it goes back to its queue; it has started, so its start deadline is met."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from muster.engine.books import Books
@@ -129,7 +130,7 @@ class Scheduler(Books):
             if self.pending.least(claim) <= reach:
                 gang = self.pending.next_within(claim, after, reach)
                 if gang is not None:
-                    heapq.heappush(heap, (self._turn(gang), claim, gang))
+                    heapq.heappush(heap, (self.turn(gang), claim, gang))
 
         for claim in list(self.pending.claims):
             push(claim, None)
@@ -137,7 +138,7 @@ class Scheduler(Books):
         while heap:
             turn, claim, gang = heapq.heappop(heap)
             if gang.kind.least.milli <= (self._within_reach(gang) if yields else self._room(claim[0])):
-                if turn != (now := self._turn(gang)):
+                if turn != (now := self.turn(gang)):
                     heapq.heappush(heap, (now, claim, gang))
                     continue
                 if (claim, gang.kind) not in refused:
@@ -148,7 +149,7 @@ class Scheduler(Books):
                     refused.add((claim, gang.kind))
             push(claim, gang)
 
-    def _turn(self, gang: Gang) -> Turn:
+    def turn(self, gang: Gang) -> Turn:
         """Who goes first: priority, then what its queue need not borrow for, then rank, then submission and name."""
         borrows = bool(self.queues) and not any(within_nominal(self, gang, each) for each in self.flavors_of(gang.kind))
         return gang.order[0], borrows, self.shares.rank(gang.claim), gang.order
@@ -179,7 +180,8 @@ class Scheduler(Books):
         """The most GPU (milli) that is left of the queue's own, or its department's, on one flavor."""
         return max(self.quota.own_left(queue, flavor) for flavor in self.cluster.flavors)
 
-    def _gated(self, workload: Workload, now_s: float) -> Reason | None:
+    def gated(self, workload: Workload, now_s: float) -> Reason | None:
+        """What keeps a workload from being looked at, whatever room there is."""
         if self.queues and workload.queue not in self.queues:
             return Reason.UNKNOWN_QUEUE
         if workload.not_before_s > now_s:
@@ -209,7 +211,7 @@ class Scheduler(Books):
             if reason in (*NO_ROOM, Reason.QUOTA) and self._preempt(gang, some, reason, now_s, decisions):
                 return None
             reasons.append(reason)
-        gang.reason = _nearest(reasons)
+        gang.reason = nearest(reasons)
         return gang.reason
 
     def _try(
@@ -217,7 +219,7 @@ class Scheduler(Books):
     ) -> Reason | None:
         """Start a gang if it may and can; else why not, the reason of the flavor that came nearest."""
         workload = gang.workload
-        gang.reason = self._gated(workload, now_s)
+        gang.reason = self.gated(workload, now_s)
         if gang.reason is not None:
             return gang.reason
         reasons: list[Reason] = []
@@ -227,7 +229,7 @@ class Scheduler(Books):
                 self._start(gang, flavor, *found, now_s, decisions, backfilled=backfilled)
                 return None
             reasons.append(found)
-        gang.reason = _nearest(reasons)
+        gang.reason = nearest(reasons)
         return gang.reason
 
     def _fit(self, gang: Gang, flavor: str, now_s: float) -> tuple[GangKind, Ints] | Reason:
@@ -336,7 +338,7 @@ class Scheduler(Books):
             room, best = self._room(claim[0]), None
             for kind, gangs in self.pending.of_claim(claim).items():
                 if kind in alive and kind.least.milli <= room and (claim, kind) not in passed:
-                    turn = self._turn(gangs[0])
+                    turn = self.turn(gangs[0])
                     if best is None or turn < best[0]:
                         best = turn, claim, kind
             if best is not None:
@@ -345,14 +347,14 @@ class Scheduler(Books):
         for claim in list(self.pending.claims) if alive else ():
             first = self.pending.next_within(claim, None, self._room(claim[0]))
             if first is not None:
-                priority, _, rank, order = self._turn(first)
+                priority, _, rank, order = self.turn(first)
                 borrows = bool(self.queues) and self.pending.least(claim) > self._own(claim[0])
                 heapq.heappush(heads, ((priority, borrows, rank, order), claim, None))
         while heads and alive:
             turn, claim, kind = heapq.heappop(heads)
             if kind is not None and kind in alive and kind.least.milli <= self._room(claim[0]):
                 gangs = self.pending.kinds[kind][claim]
-                if turn == self._turn(gangs[0]):
+                if turn == self.turn(gangs[0]):
                     if not self._start_first(gangs, now_s, decisions):
                         passed.add((claim, kind))
                     if self._refused_now(kind.least):
@@ -398,19 +400,23 @@ class Scheduler(Books):
     def waits(self, now_s: float) -> Iterator[tuple[str, Reason]]:
         """Each workload that waits, with the reason as things are now.
 
-        First what is hopeless, then what gates it, then quota, then room; of several flavors the one that came nearest.
         What was refused is known by kind, so that it costs as much as there are kinds.
         """
         for gang in self.pending:
-            gated = self._gated(gang.workload, now_s)
-            if gated is Reason.UNKNOWN_QUEUE:
-                yield gang.workload.name, gated
-                continue
-            reason = _nearest([self._refused_on(gang, flavor) for flavor in self.flavors_of(gang.kind)])
-            hopeless = reason.tier <= Tier.OVER_LIMIT
-            yield gang.workload.name, reason if gated is None or hopeless else gated
+            yield gang.workload.name, self.waits_for(gang, now_s)
 
-    def _refused_on(self, gang: Gang, flavor: str) -> Reason:
+    def waits_for(self, gang: Gang, now_s: float) -> Reason:
+        """Why a gang waits as things are now.
+
+        First what is hopeless, then what gates it, then quota, then room; of several flavors the one that came nearest.
+        """
+        gated = self.gated(gang.workload, now_s)
+        if gated is Reason.UNKNOWN_QUEUE:
+            return gated
+        reason = nearest([self.refused_on(gang, flavor) for flavor in self.flavors_of(gang.kind)])
+        return reason if gated is None or reason.tier <= Tier.OVER_LIMIT else gated
+
+    def refused_on(self, gang: Gang, flavor: str) -> Reason:
         """Why a gang does not start on a flavor now, whatever gates it."""
         kind, queue = gang.kind.least, gang.workload.queue
         short = self.quota.fits(queue, flavor, kind.milli) if self.queues else None
@@ -423,6 +429,34 @@ class Scheduler(Books):
         if not self._refused_here(kind, flavor):
             return Reason.RESERVED
         return kind.refused[flavor][1]
+
+    def in_order(self) -> list[Gang]:
+        """All that waits, in the order in which it would be looked at as things are now."""
+        borrows: dict[tuple[Claim, GangKind], tuple[bool, Rank]] = {}
+
+        def key(gang: Gang) -> Turn:
+            known = borrows.get((gang.claim, gang.kind))
+            if known is None:
+                known = borrows[gang.claim, gang.kind] = self.turn(gang)[1:3]
+            return gang.order[0], *known, gang.order
+
+        return sorted(self.pending, key=key)
+
+    def ahead_of(self, gang: Gang) -> int:
+        """How many gangs would be looked at before a gang as things are now; costs as much as there are claims."""
+        mine = self.turn(gang)
+        count = 0
+        for claim in self.pending.claims:
+            for gangs in self.pending.of_claim(claim).values():
+                same = self.turn(gangs[0])[1:3]
+                # those of higher priority, and of the same those whose loan and rank, then order, come first
+                before = bisect_left(gangs, mine[0], key=lambda each: each.order[0])
+                if same < mine[1:3]:
+                    before = bisect_right(gangs, mine[0], key=lambda each: each.order[0])
+                elif same == mine[1:3]:
+                    before = max(before, bisect_left(gangs, gang))
+                count += before
+        return count
 
     def _preempt(
         self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]
@@ -472,6 +506,6 @@ class Scheduler(Books):
         return True
 
 
-def _nearest(reasons: Sequence[Reason]) -> Reason:
+def nearest(reasons: Sequence[Reason]) -> Reason:
     """The reason of the flavor that came nearest."""
     return max(reasons, key=lambda reason: (reason.tier, -reason.bit))

@@ -51,6 +51,9 @@ MOST_GPUS_PER_NODE = 62
 REPLACEMENT = Toleration("muster.dev/spare", "Exists")
 """What a pod bears that replaces a lost one: it may use spare nodes."""
 
+CORDONED = Toleration("muster.dev/unschedulable", "Exists")
+"""What a pod bears that is only imagined, to see whether nodes that are cordoned would make the difference."""
+
 _Constraint = tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[Toleration, ...], GpuUse | None]
 """GPU models, node selector and tolerations of a shape, and how it uses GPUs."""
 
@@ -382,7 +385,7 @@ def static_refusal(
 ) -> int:  # fmt: skip
     """The refusals of a node that no change of load can lift, as a mask of `Reason` bits."""
     mask = 0
-    if not node.schedulable:
+    if not node.schedulable and CORDONED not in tolerations:
         mask |= Reason.UNSCHEDULABLE.mask
     labels = dict(node.labels)
     if any(labels.get(key) != value for key, value in selector):

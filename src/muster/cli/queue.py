@@ -1,0 +1,220 @@
+"""`muster queue`: what waits and why, what runs and until when, and who holds how much."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, to_csv
+from muster.cli.source import source_options, view_of
+from muster.errors import InputError
+
+if TYPE_CHECKING:
+    from muster.answers.view import View
+
+SCHEMA = "muster.queue/v1"
+SHOWN = 20
+
+EPILOG = """\b
+Examples:
+  muster queue --from now.snap
+  muster queue --from now.snap --queue research --all
+  muster queue --from run.yaml --at 3h -o json
+  muster queue --from now.snap --waiting -o csv
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@source_options
+@click.option("--queue", default="", metavar="NAME", help="Only this queue and those below it.")
+@click.option("--waiting", "only", flag_value="waiting", help="Only what waits.")
+@click.option("--running", "only", flag_value="running", help="Only what runs.")
+@click.option("--tree", "only", flag_value="tree", help="Only the tree of queues.")
+@click.option("--all", "everything", is_flag=True, help=f"List all, not the first {SHOWN} of each.")
+@click.option("--watch", is_flag=True, help="Draw it anew whenever the source changes, until Ctrl-C.")
+@output_option
+def command(
+    source: str, at: str | None, settings: tuple[str, ...], queue: str, only: str | None, everything: bool,
+    watch: bool, output: str,
+) -> None:  # fmt: skip
+    """List pending gangs in order with reason and expected start, running ones, and the tree of queues.
+
+    The expected start is told for those at the head of the line; `muster why JOB` tells it for any.
+    """
+    parts = (only,) if only else ("tree", "waiting", "running")
+    if output in ("csv", "name") and only is None:
+        parts = ("waiting",)
+
+    def draw() -> None:
+        _draw(view_of(source, at, settings), queue, parts, None if everything else SHOWN, output)
+
+    if watch:
+        _watch(source, draw)
+    else:
+        draw()
+
+
+def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output: str) -> None:
+    import msgspec
+
+    from muster.answers.queue_table import active, shares, waiting
+
+    known = {each.name for each in view.snapshot.queues}
+    if queue and queue not in known:
+        from muster.traces.files import near
+
+        hint = near(queue, sorted(known)) or ("its queues are in `muster queue --tree`" if known else "it has none")
+        raise InputError(f"there is no queue {queue!r}", field="--queue", hint=hint)
+    machine = output not in ("table", "wide")
+    document: dict[str, Any] = {"schema": SCHEMA, "now_s": view.now_s}
+    if "tree" in parts:
+        document["queues"] = [_plain(msgspec.to_builtins(each)) for each in shares(view)]
+    if "waiting" in parts:
+        found, total = waiting(view, queue=queue, most=None if machine else most)
+        document["waiting"] = [
+            {**_plain(msgspec.to_builtins(each)), "reason": each.reason.name.lower()} for each in found
+        ]
+        document["total_waiting"] = total
+    if "running" in parts:
+        document["running"] = [_plain(msgspec.to_builtins(each)) for each in active(view, queue=queue)]
+    if output in ("json", "yaml"):
+        emit_document(document, output)
+    elif machine:
+        records = document[{"tree": "queues"}.get(parts[0], parts[0])]
+        if output == "csv":
+            click.echo(to_csv(records, list(records[0]) if records else ["job"]), nl=False)
+        else:
+            click.echo("".join(f"{each.get('job', each.get('queue'))}\n" for each in records), nl=False)
+    else:
+        _print(view, document, parts, most, wide=output == "wide")
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """Infinite times are told as nothing, which JSON has no word for."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }
+
+
+def _print(view: View, document: dict[str, Any], parts: Sequence[str], most: int | None, *, wide: bool) -> None:
+    first = True
+    for part, show in (("tree", _tree), ("waiting", _waiting), ("running", _running)):
+        if part in parts:
+            if not first:
+                click.echo()
+            show(view, document, most, wide)
+            first = False
+
+
+def _tree(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+    if not document["queues"]:
+        tell("There are no queues with quotas: work is limited by room alone.")
+        return
+    columns = [Column("queue", "queue"), Column("flavor", "flavor")]
+    keys = ("guaranteed", "fair", "used", "borrowed", "lent", "available")
+    columns += [Column(key, key, right=True) for key in keys]
+    columns.append(Column("waiting", "waiting", right=True))
+    rows = [
+        [
+            "  " * each["depth"] + each["queue"], each["flavor"],
+            *(_gpus(each[f"{key}_milli"]) for key in keys),
+            f"{each['waiting']:,} ({_gpus(each['waiting_milli'])})" if each["waiting"] else "",
+        ]
+        for each in document["queues"]
+    ]  # fmt: skip
+    print_table(columns, rows, "Queues, in GPUs", fold=not wide)
+
+
+def _waiting(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+    from muster.answers.times import moment, span
+
+    found, total = document["waiting"], document["total_waiting"]
+    if not total:
+        tell("Nothing waits.")
+        return
+    columns = [
+        Column("position", "#", right=True), Column("job", "job"), Column("queue", "queue"),
+        Column("gpus", "GPUs", right=True), Column("waited", "waited", right=True), Column("cause", "waits for"),
+        Column("start", "expected start", right=True), Column("borrows", "borrows"),
+    ]  # fmt: skip
+    rows = [
+        [
+            f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
+            each["cause"], "" if each["reserved_s"] is None else moment(view, each["reserved_s"]),
+            "yes" if each["borrows"] else "",
+        ]
+        for each in found
+    ]  # fmt: skip
+    print_table(columns, rows, f"Waiting: {total:,} {'gang' if total == 1 else 'gangs'}", fold=not wide)
+    if len(found) < total:
+        tell(f"... and {total - len(found):,} more (--all lists them)")
+    tell(f"Why one waits: muster why {found[0]['job']}")
+
+
+def _running(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+    from muster.answers.times import moment, span
+
+    found = document["running"]
+    if not found:
+        tell("Nothing runs.")
+        return
+    columns = [
+        Column("job", "job"), Column("queue", "queue"), Column("gpus", "GPUs", right=True),
+        Column("ran", "ran", right=True), Column("progress", "done", right=True),
+        Column("unsaved", "checkpoint", right=True), Column("end", "expected end", right=True), Column("note", "note"),
+    ]  # fmt: skip
+    rows = [
+        [
+            each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
+            "" if each["progress"] is None else f"{each['progress']:.0%}",
+            "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
+            ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), _note(each),
+        ]
+        for each in found[:most]
+    ]  # fmt: skip
+    print_table(columns, rows, f"Running: {len(found):,} {'gang' if len(found) == 1 else 'gangs'}", fold=not wide)
+    if most is not None and len(found) > most:
+        tell(f"... and {len(found) - most:,} more (--all lists them)")
+    if any(not each["sure"] for each in found[:most]):
+        tell("~ predicted: it has no limit of its own, or outlived it")
+
+
+def _note(each: dict[str, Any]) -> str:
+    from muster.answers.times import span
+
+    notes = ["borrows"] if each["borrowing"] else []
+    if each["idle_s"] is not None:
+        notes.append(f"idle for {span(each['idle_s'])}")
+    if each["missing"]:
+        notes.append(f"{each['missing']} pods lost")
+    return ", ".join(notes)
+
+
+def _gpus(milli: float) -> str:
+    return f"{milli / 1000:,g}" if milli else "0"
+
+
+def _watch(source: str, draw: Callable[[], None]) -> None:
+    """Draw whenever the file changes; a file that cannot be read now is told, and looked at again."""
+    path = Path(source.removeprefix("kubectl:"))
+    seen = 0.0
+    while True:
+        try:
+            changed = path.stat().st_mtime
+        except OSError:
+            changed = seen
+        if changed != seen:
+            seen = changed
+            if sys.stdout.isatty():
+                click.clear()
+            try:
+                draw()
+            except InputError as error:
+                say(f"muster: {error}")
+        time.sleep(1.0)

@@ -1,0 +1,185 @@
+"""`muster why JOB`: what keeps a job waiting, when it will start, and what would help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.output import Column, emit_document, print_table, tell
+from muster.cli.source import source_options, view_of
+
+if TYPE_CHECKING:
+    from muster.answers.view import View
+    from muster.answers.why import Why
+
+SCHEMA = "muster.why/v1"
+
+EPILOG = """\b
+Examples:
+  muster why research/llama-70b --from now.snap
+  muster why llama-70b --from run.yaml --at 3h --nodes gpus
+  muster why llama-70b --from now.snap --how
+  muster why llama-70b --from now.snap -o json
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("job")
+@source_options
+@click.option("--nodes", "step", metavar="STEP", help="List the nodes that fall away at a step of the funnel.")
+@click.option("--how", is_flag=True, help="Add the kubectl and Slurm commands that show the same by hand.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json", "yaml")), default="table", show_default=True,
+    help="table for people; json or yaml for machines.",
+)  # fmt: skip
+def command(
+    job: str, source: str, at: str | None, settings: tuple[str, ...], step: str | None, how: bool, output: str
+) -> None:
+    """Tell why a job waits, by the scheduler's own code.
+
+    First the dominant reason, then the nodes that are left step by step, the quota, and everything else in the way.
+    JOB is a name, QUEUE/NAME or NAMESPACE/NAME. Exit code 0 if it runs or starts now, 1 if it waits.
+    """
+    from muster.answers.why import why
+
+    view = view_of(source, at, settings)
+    told = why(view, job)
+    if output != "table":
+        emit_document(document(view, told, how=how), output)
+    elif step is not None:
+        _print_nodes(view, told, step)
+    else:
+        _print(view, told)
+        if how:
+            _print_how(view, told)
+    raise click.exceptions.Exit(1 if told.blockers else 0)
+
+
+def document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
+    """What is told, as plain values."""
+    import msgspec
+
+    from muster.answers.how import by_hand
+    from muster.answers.sentences import tag
+
+    names = view.scheduler.cluster.state.node_names
+    return {
+        "schema": SCHEMA,
+        "job": told.workload.name,
+        "queue": told.workload.queue,
+        "state": told.state,
+        "now_s": view.now_s,
+        "submitted_s": told.workload.submitted_s,
+        "reason": told.reason and told.reason.name.lower(),
+        "cause": told.reason and tag(told.reason),
+        "blockers": [
+            {"reason": each.reason.name.lower(), "tier": each.reason.tier.name.lower(), "text": each.text,
+             "flavor": each.flavor, "dominant": each.first}
+            for each in told.blockers
+        ],
+        "flavor": told.flavor,
+        "funnels": [
+            {
+                "pod": funnel.shape.describe(), "free_gpu_milli": funnel.free_milli,
+                "usable_gpu_milli": funnel.usable_milli, "pods_that_fit": funnel.pods,
+                "steps": [
+                    {"step": each.key, "text": each.text, "nodes": len(each.rows),
+                     "lost": [names[row] for row in each.lost.tolist()]}
+                    for each in funnel.steps
+                ],
+            }
+            for funnel in told.funnels
+        ],
+        "quota": msgspec.to_builtins(told.quota),
+        "gangs_ahead": told.ahead,
+        "placement": told.place and msgspec.to_builtins(told.place),
+        "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],
+    }  # fmt: skip
+
+
+def _print(view: View, told: Why) -> None:
+    from muster.answers.sentences import tag
+    from muster.answers.times import moment, span
+    from muster.answers.words import plural, pods_of
+
+    workload = told.workload
+    waited = view.now_s - workload.submitted_s
+    where = f" in queue {workload.queue}" if workload.queue else ""
+    begin = f"{workload.name}, {pods_of(workload.pod_sets)},"
+    if told.state == "runs":
+        run = view.scheduler.running[workload.name]
+        tell(f"{begin} has run for {span(view.now_s - run.started_s)}{where}.")
+        tell(f"It should end at {moment(view, run.limit_s)} ({'its limit' if run.sure else 'predicted'}).")
+        _print_place(told)
+        return
+    if told.state == "starts":
+        tell(f"{begin} has waited {span(waited)}{where}, and starts now.")
+        _print_place(told)
+        return
+    tell(f"{begin} has waited {span(waited)}{where}.")
+    first, *others = told.blockers
+    tell(f"{first.text}  [{tag(first.reason)}]")
+    for number, funnel in enumerate(told.funnels):
+        click.echo()
+        _print_funnel(funnel, sets=len(told.funnels), first=not number)
+    if told.ahead:
+        click.echo()
+        tell(f"{plural(told.ahead, 'gang')} {'is' if told.ahead == 1 else 'are'} ahead of it.")
+    if others or told.quota:
+        click.echo()
+        tell("Also true:")
+        for each in others:
+            tell(f"  {each.text}  [{tag(each.reason)}]")
+        if not any(each.reason.name in ("QUOTA", "OVER_QUOTA") for each in told.blockers):
+            for held in told.quota:
+                tell(f"  {held.describe()}.")
+
+
+def _print_funnel(funnel: Any, *, sets: int, first: bool) -> None:
+    from muster.answers.words import gpus, shape_of
+
+    steps = " > ".join(f"{step.text} {len(step.rows):,}" for step in funnel.steps)
+    if sets > 1:
+        click.echo(f"  a pod of {shape_of(funnel.shape)}:")
+    tell(f"  {steps}")
+    if funnel.shape.gpus and funnel.free_milli != funnel.usable_milli and first:
+        stuck = funnel.free_milli - funnel.usable_milli
+        tell(f"  {gpus(funnel.free_milli)} free there, of which {gpus(stuck)} are of no use to such pods")
+
+
+def _print_place(told: Why) -> None:
+    from collections import Counter
+
+    if told.place is None:
+        return
+    on = Counter(pod.node for pod in told.place.pods)
+    rows = [[node, f"{count:,}"] for node, count in list(on.items())[:20]]
+    click.echo()
+    print_table([Column("node", "node"), Column("pods", "pods", right=True)], rows)
+    if len(on) > 20:
+        tell(f"... and {len(on) - 20:,} more nodes (-o json lists all)")
+
+
+def _print_nodes(view: View, told: Why, step: str) -> None:
+    from muster.errors import InputError
+
+    names = view.scheduler.cluster.state.node_names
+    known = {each.key: each for funnel in told.funnels[:1] for each in funnel.steps}
+    if step not in known:
+        hint = f"the steps are {', '.join(known)}" if known else "nodes were not looked at"
+        raise InputError(f"there is no step {step!r}", field="--nodes", hint=hint)
+    for row in known[step].lost.tolist():
+        click.echo(names[row])
+
+
+def _print_how(view: View, told: Why) -> None:
+    from muster.answers.how import by_hand
+
+    click.echo()
+    click.echo("By hand:")
+    for step in by_hand(view, told):
+        click.echo(f"  {step.title}")
+        click.echo(f"    Kubernetes:  {step.kubectl}")
+        click.echo(f"    Slurm:       {step.slurm}")
+        tell(f"    {step.read}")
