@@ -32,7 +32,7 @@ def by_hand(view: View, told: Why) -> Iterator[HandStep]:
         f"kubectl -n {space} describe workload {name}; kubectl -n {space} get events --field-selector"
         f" involvedObject.name={name}",
         f"scontrol show job {name}  # Reason=, and squeue -j {name} -o '%i %T %r %S'",
-        "A condition QuotaReserved=False, or the reason in brackets, is the scheduler's first obstacle, not the only one.",
+        "A condition QuotaReserved=False, or the reason in brackets, is the first obstacle, not the only one.",
     )
     yield HandStep(
         "1. Quota",
@@ -40,16 +40,16 @@ def by_hand(view: View, told: Why) -> Iterator[HandStep]:
         " jsonpath='{.status.flavorsUsage}'",
         f"sacctmgr show assoc where account={queue} format=account,user,grptres; sshare -A {queue};"
         f" scontrol show assoc_mgr accounts={queue} flags=assoc",
-        "Used plus what the job asks for must stay within nominal + borrowing limit, at the queue and at each cohort above"
-        " it; on Slurm within GrpTRES of the account and of all its parents, and within the QOS's limits.",
+        "Used plus what the job asks for must stay within nominal + borrowing limit, at the queue and at each cohort"
+        " above it; on Slurm within GrpTRES of the account and of all its parents, and within the QOS's limits.",
     )
     yield HandStep(
         "2. Fit: what is free",
         f"kubectl get nodes -o custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.{resource};"
-        f" kubectl get pods -A --field-selector=status.phase=Running -o json",
+        " kubectl get pods -A --field-selector=status.phase=Running -o json",
         "sinfo -N -o '%N %t %G %C %m'; scontrol show node | grep -E 'NodeName|CfgTRES|AllocTRES'",
-        "Per node allocatable less the sum of the requests of its pods (AllocTRES on Slurm). Count nodes with enough free"
-        " for one pod, not the sum of free GPUs: a pod cannot use GPUs of two nodes.",
+        "Per node allocatable less the sum of the requests of its pods (AllocTRES on Slurm). Count nodes with"
+        " enough free for one pod, not the sum of free GPUs: a pod cannot use GPUs of two nodes.",
     )
     yield HandStep(
         "3. Reasons per node",

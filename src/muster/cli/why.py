@@ -12,6 +12,7 @@ from muster.cli.source import source_options, view_of
 if TYPE_CHECKING:
     from muster.answers.view import View
     from muster.answers.why import Why
+    from muster.engine.explain import Funnel
 
 SCHEMA = "muster.why/v1"
 
@@ -136,7 +137,7 @@ def _print(view: View, told: Why) -> None:
                 tell(f"  {held.describe()}.")
 
 
-def _print_funnel(funnel: Any, *, sets: int, first: bool) -> None:
+def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:
     from muster.answers.words import gpus, shape_of
 
     steps = " > ".join(f"{step.text} {len(step.rows):,}" for step in funnel.steps)
@@ -169,7 +170,8 @@ def _print_nodes(view: View, told: Why, step: str) -> None:
     if step not in known:
         hint = f"the steps are {', '.join(known)}" if known else "nodes were not looked at"
         raise InputError(f"there is no step {step!r}", field="--nodes", hint=hint)
-    for row in known[step].lost.tolist():
+    rows: list[int] = known[step].lost.tolist()
+    for row in rows:
         click.echo(names[row])
 
 

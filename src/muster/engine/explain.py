@@ -130,7 +130,7 @@ _STATIC = (
     Reason.SELECTOR, Reason.TAINT, Reason.UNSCHEDULABLE, Reason.SPARE, Reason.GPU_MODEL, Reason.SHARING_MODE,
     Reason.CPU_TOTAL, Reason.MEMORY_TOTAL,
 )  # fmt: skip
-_LOAD = (Reason.CPU_FREE, Reason.MEMORY_FREE, Reason.GPU_SHARED)
+_LOAD = (Reason.CPU_FREE, Reason.MEMORY_FREE)
 
 
 def without(shape: PodShape, reason: Reason) -> PodShape:
@@ -148,7 +148,7 @@ def without(shape: PodShape, reason: Reason) -> PodShape:
         return replace(shape, cpu_milli=0)
     if reason in (Reason.MEMORY_TOTAL, Reason.MEMORY_FREE):
         return replace(shape, memory_bytes=0)
-    if reason in (Reason.SHARING_MODE, Reason.GPU_SHARED):
+    if reason is Reason.SHARING_MODE:
         return replace(shape, sharing="", tenant="")
     return shape
 
@@ -230,8 +230,9 @@ def _now(cluster: Cluster, kind: GangKind, flavor: str, refused: Refused | None)
     if free_milli(cluster, rows) < kind.milli:
         return Reason.GPU_FREE
     masks = np.concatenate([cluster.placer.refusals(row) for row in rows])
-    if _any(masks, Reason.MIG_START).any() and not (masks == 0).any():
-        return Reason.MIG_START
+    for reason in (Reason.MIG_START, Reason.GPU_SHARED):
+        if (masks == reason.mask).any() and not (masks == 0).any():
+            return reason
     if any(each.shape.shares_gpu for each in kind.pod_sets):
         return Reason.GPU_SHAPE
     return Reason.CAPACITY
