@@ -25,6 +25,7 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from muster.model.snapshot import Key, PastRuns
@@ -68,6 +69,7 @@ def surely_s(workload: Workload) -> float:
     return math.inf if workload.time_limit_s is None else workload.time_limit_s
 
 
+@lru_cache(maxsize=1 << 16)
 def name_stem(name: str) -> str:
     """A name without what tells one run from the next, as long as there is such a thing at its end.
 
@@ -125,7 +127,7 @@ class RunTimes:
         """
         if workload.attempts and workload.checkpointing is not None:
             return
-        for level, key in zip(self._levels, _keys(workload), strict=True):
+        for level, key in zip(self._levels, keys_of(workload), strict=True):
             _add(level, key, max(0.0, ran_s))
 
     def predicted_s(self, workload: Workload, quantile: float) -> float | None:
@@ -152,7 +154,7 @@ class RunTimes:
 
     def _of(self, workload: Workload) -> _Kind | None:
         """The narrowest kind of which enough is known."""
-        for level, key in zip(self._levels, _keys(workload), strict=True):
+        for level, key in zip(self._levels, keys_of(workload), strict=True):
             kind = level.get(key)
             if kind is not None and len(kind.seconds) >= LEAST:
                 return kind
@@ -169,7 +171,7 @@ def _add(level: dict[Key, _Kind], key: Key, seconds: float) -> None:
     kind.add(seconds)
 
 
-def _keys(workload: Workload) -> Iterator[Key]:
+def keys_of(workload: Workload) -> Iterator[Key]:
     """The kinds that a workload is of, narrow to wide; made as they are asked for."""
     owner = (workload.user, "" if workload.user else workload.queue)
     stem = name_stem(workload.name)

@@ -444,8 +444,11 @@ class Scheduler(Books):
 
     def ahead_of(self, gang: Gang) -> int:
         """How many gangs would be looked at before a gang as things are now; costs as much as there are claims."""
+        return sum(map(len, self.groups_ahead(gang)))
+
+    def groups_ahead(self, gang: Gang) -> Iterator[Sequence[Gang]]:
+        """The gangs that would be looked at before a gang as things are now: the first ones of each claim and kind."""
         mine = self.turn(gang)
-        count = 0
         for claim in self.pending.claims:
             for gangs in self.pending.of_claim(claim).values():
                 same = self.turn(gangs[0])[1:3]
@@ -455,8 +458,8 @@ class Scheduler(Books):
                     before = bisect_right(gangs, mine[0], key=lambda each: each.order[0])
                 elif same == mine[1:3]:
                     before = max(before, bisect_left(gangs, gang))
-                count += before
-        return count
+                if before:
+                    yield gangs[:before]
 
     def _preempt(
         self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]

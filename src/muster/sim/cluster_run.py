@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Annotated, Any, Literal
 
@@ -148,6 +148,7 @@ class ClusterRun:
         for number, workload in enumerate(snapshot.pending, self._given):
             self._units[workload.name] = number, WHOLE
             self._queue.schedule(max(self.first_s, snapshot.taken_s), _payload(_WAKE, number, 0), 1)
+            self._wake_for(workload, snapshot.taken_s)
         for number, run in enumerate(snapshot.running, self._given + len(snapshot.pending)):
             self._adopt(number, run, snapshot.taken_s)
         for each in snapshot.reservations:
@@ -175,6 +176,20 @@ class ClusterRun:
         if until is not None and until > self.now_s and self.busy:
             self.now_s = until
         return self.stories
+
+    def run_until_started(self, jobs: Iterable[int], most_events: int) -> int:
+        """Run until the jobs have started, nothing more happens, or so many events have been handled.
+
+        How many were handled.
+        """
+        waiting = {job for job in jobs if math.isnan(self.stories[job].started_s)}
+        handled = seen = 0
+        while waiting and handled < most_events and self._queue.step():
+            handled += 1
+            if len(self.spells) > seen:
+                waiting.difference_update(spell.job for spell in self.spells[seen:])
+                seen = len(self.spells)
+        return handled
 
     @property
     def stories(self) -> list[JobStory]:
@@ -301,6 +316,10 @@ class ClusterRun:
         self._due = True
         if pod > 0:
             return
+        self._wake_for(workload, now_s)
+
+    def _wake_for(self, workload: Workload, now_s: float) -> None:
+        """Look again when work that waits is no longer held, and when its deadline has passed."""
         if workload.not_before_s > now_s:
             self._wake(workload.not_before_s)
         if workload.start_deadline_s is not None:

@@ -1,0 +1,344 @@
+"""When waiting work will start: an interval with its confidence, what it waits for, and what is ahead of it.
+
+The snapshot is run forward by the simulator with the scheduler's own code, some tens of times. Each time run times are
+drawn from what is known of work like it (`muster.answers.lengths`), and the arrivals of the recent past come again
+(`muster.answers.arrivals`). The starts that come out are the forecast. Where that would cost more than the budget, the
+work ahead is put against what running work gives back (`muster.answers.turnover`).
+
+Same snapshot, settings and budget: same answer. The budget counts events, not seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import zlib
+from collections.abc import Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.answers.arrivals import Arrivals, named
+from muster.answers.lengths import Floats, Lengths
+from muster.answers.turnover import turnover
+from muster.answers.view import View
+from muster.engine.pending import Gang
+from muster.errors import InputError
+from muster.model.reasons import Reason, Tier
+from muster.model.snapshot import Snapshot
+from muster.model.workload import Workload
+from muster.sim.cluster_run import ClusterRun, RunOptions
+
+MOST_AHEAD = 1000
+"""So many names of gangs ahead are told at most; ``ahead_count`` counts them all."""
+
+MOST_WAITS_FOR = 50
+
+
+class Budget(Struct, frozen=True):
+    """What a forecast may cost.
+
+    Attributes:
+        samples: how often the snapshot is run forward at most.
+        events: so many events are handled in all of them together. To read a snapshot counts, too: an event for
+            every `READ_PER_EVENT` pods that run and gangs that wait.
+        least_samples: with fewer the starts say too little, and what is ahead is counted instead.
+        arrivals: whether the work of the recent past comes again; else nothing more comes.
+    """
+
+    samples: int = 40
+    events: int = 12_000
+    least_samples: int = 8
+    arrivals: bool = True
+
+
+READ_PER_EVENT = 3
+
+DRAWN_AT_ONCE = 32
+
+
+class WaitsFor(NamedTuple):
+    """Running work whose end a start waits for: when it is expected to end, and how many of its nodes matter."""
+
+    job: str
+    ends_s: float
+    nodes: int
+
+
+class Forecast(Struct, frozen=True):
+    """When a workload will start; times in seconds of the snapshot's epoch, infinite for never.
+
+    Attributes:
+        expected_s: it is as likely to start before as after.
+        low_s, high_s: between them it starts with ``confidence``.
+        method: ``now`` (it starts in the cycle of now), ``simulated``, ``queue ahead`` (by what is ahead and what
+            running work gives back), or ``never``.
+        samples: how many simulated starts it rests on.
+        why: where it never starts, or is held, the reason.
+        waits_for: running work that it waits for, the first to end first.
+        ahead: names of gangs that wait before it now, in no order; ``ahead_count`` is how many there are in all.
+        sure_s: the reserved start that rests on stated limits alone; it starts no later. NaN if there is none.
+    """
+
+    name: str
+    now_s: float
+    expected_s: float
+    low_s: float
+    high_s: float
+    confidence: float
+    method: Literal["now", "simulated", "queue ahead", "never"]
+    samples: int = 0
+    why: Reason | None = None
+    waits_for: tuple[WaitsFor, ...] = ()
+    ahead: tuple[str, ...] = ()
+    ahead_count: int = 0
+    sure_s: float = math.nan
+
+
+def forecast(view: View, name: str, *, budget: Budget | None = None, confidence: float = 0.8) -> Forecast:
+    """When a workload that waits will start.
+
+    Raises:
+        InputError: there is no such workload, or it runs already.
+    """
+    found = view.find(name)
+    if found.running is not None:
+        what = f"{found.workload.name} runs since {found.running.started_s:g} s"
+        raise InputError(what, hint="`muster queue` lists what waits")
+    return _forecasts(view, [found.workload.name], budget or Budget(), confidence)[found.workload.name]
+
+
+def forecast_all(
+    view: View, budget: Budget | None = None, *, confidence: float = 0.8, first: int = 200
+) -> dict[str, Forecast]:
+    """A forecast for each waiting workload, all from the same simulated futures.
+
+    The runs end when the ``first`` in the order of now have started; of the others those are simulated that started
+    by then in every run.
+    """
+    return _forecasts(view, [each.name for each in view.snapshot.pending], budget or Budget(), confidence, first)
+
+
+def _forecasts(
+    view: View, names: Sequence[str], budget: Budget, confidence: float, first: int = 1
+) -> dict[str, Forecast]:
+    told: dict[str, Forecast] = {}
+    open_: list[Gang] = []
+    for name in names:
+        at_once = _at_once(view, name, confidence)
+        if at_once is not None:
+            told[name] = at_once
+        else:
+            open_.append(view.scheduler.pending.gangs[name])
+    if open_:
+        told.update(_Forecaster(view, budget, confidence).tell(open_, first))
+    return {name: told[name] for name in names}
+
+
+def _at_once(view: View, name: str, confidence: float) -> Forecast | None:
+    """The forecast of what starts now or never; None for the rest."""
+    now_s = view.now_s
+    if name in view.starts:
+        return Forecast(name, now_s, now_s, now_s, now_s, confidence, "now")
+    gang = view.scheduler.pending.gangs.get(name)
+    if gang is None:  # its start deadline has passed
+        return Forecast(name, now_s, math.inf, math.inf, math.inf, confidence, "never", why=Reason.HELD)
+    reason = view.scheduler.waits_for(gang, now_s)
+    if reason.tier <= Tier.IMPOSSIBLE or reason is Reason.OVER_QUOTA:
+        return Forecast(name, now_s, math.inf, math.inf, math.inf, confidence, "never", why=reason)
+    if reason is Reason.DEPENDENCY and _is_missing(view, gang.workload):
+        return Forecast(name, now_s, math.inf, math.inf, math.inf, confidence, "never", why=reason)
+    return None
+
+
+def _is_missing(view: View, workload: Workload) -> bool:
+    """Whether it depends on work that is not there and has not finished."""
+    scheduler = view.scheduler
+    return any(
+        each not in scheduler.finished and each not in scheduler.running and each not in scheduler.pending.gangs
+        for each in workload.depends_on
+    )
+
+
+class _Future(NamedTuple):
+    """One way in which things may go: when work started, when what runs ended, on which nodes each started.
+
+    ``cut``: the budget was used up, and what has not started might have later.
+    """
+
+    starts: dict[str, float]
+    ends: dict[str, float]
+    nodes: dict[str, frozenset[str]]
+    cut: bool
+
+
+class _Forecaster:
+    """Simulated futures of a snapshot, and what they tell."""
+
+    def __init__(self, view: View, budget: Budget, confidence: float) -> None:
+        self._view = view
+        self._budget = budget
+        self._confidence = confidence
+        self._rng = np.random.default_rng(_seed(view.snapshot))
+        self._lengths = Lengths(view.snapshot, view.config.run_s)
+        self._arrivals = Arrivals(view.snapshot, self._lengths.lasts)
+        self._bags: dict[str, list[float]] = {}
+
+    def tell(self, gangs: Sequence[Gang], first: int) -> dict[str, Forecast]:
+        """The forecasts of gangs that wait and are not hopeless; the runs end when the first of them have started."""
+        wanted = heapq.nsmallest(first, gangs, key=self._view.scheduler.turn) if len(gangs) > first else gangs
+        futures = self._futures([each.workload.name for each in wanted])
+        told: dict[str, Forecast] = {}
+        for gang in gangs:
+            name = gang.workload.name
+            known = all(name in each.starts or not each.cut for each in futures)
+            told[name] = self._simulated(gang, futures) if futures and known else self._by_turnover(gang)
+        return told
+
+    # -- running forward ----------------------------------------------------------------------------------------------
+
+    def _futures(self, names: Sequence[str]) -> list[_Future]:
+        """As many futures as the budget allows in which the work starts; none if those would be too few."""
+        snapshot, budget = self._view.snapshot, self._budget
+        reading = (sum(len(run.pods) for run in snapshot.running) + len(snapshot.pending)) // READ_PER_EVENT
+        most = budget.events // max(1, budget.least_samples) - reading
+        if most <= 0:
+            return []
+        run_s = self._run_times()
+        futures: list[_Future] = []
+        left = budget.events
+        while len(futures) < budget.samples and left >= most + reading:
+            future, handled = self._future(len(futures), run_s, names, most)
+            futures.append(future)
+            left -= handled + reading
+            if future.cut and len(names) == 1 and len(futures) == 1:
+                return []  # it is too far away
+        return futures if len(futures) >= budget.least_samples else []
+
+    def _run_times(self) -> tuple[list[Floats], list[Floats]]:
+        """Run times of what runs and of what waits, one a sample; those of a kind are drawn together."""
+        snapshot, count = self._view.snapshot, self._budget.samples
+        runs = [
+            self._lengths.draw(each.workload, max(0.0, snapshot.taken_s - each.started_s), count, self._rng)
+            for each in snapshot.running
+        ]
+        return runs, [self._lengths.draw(each, 0.0, count, self._rng) for each in snapshot.pending]
+
+    def _future(
+        self, sample: int, run_s: tuple[list[Floats], list[Floats]], names: Sequence[str], most: int
+    ) -> tuple[_Future, int]:
+        """One future, and how many events it took."""
+        snapshot, (runs_s, waits_s) = self._view.snapshot, run_s
+        running = tuple(
+            replace(each, workload=replace(each.workload, duration_s=float(seconds[sample])))
+            for each, seconds in zip(snapshot.running, runs_s, strict=True)
+        )
+        pending = tuple(
+            replace(each, duration_s=float(seconds[sample]))
+            for each, seconds in zip(snapshot.pending, waits_s, strict=True)
+        )
+        most_coming = most // 2 if self._budget.arrivals else 0
+        arrivals = self._arrivals.draw(most_coming, self._rng)  # each that comes is an event, and its end another one
+        lasts_s = [self._run_time_of(like) for _, like in arrivals]
+        taken = {each.name for each in (*pending, *(run.workload for run in running))}
+        coming = named(arrivals, lasts_s, taken)
+        run = ClusterRun(
+            replace(snapshot, running=running, pending=pending), coming, self._view.config, RunOptions(keep_places=True)
+        )
+        job = {each.name: number for number, each in enumerate(run.workloads)}
+        handled = run.run_until_started([job[name] for name in names], most)
+        first = len(coming)
+        waited = {number: run.workloads[number].name for number in range(first, first + len(pending))}
+        starts = {
+            name: run.stories[number].started_s
+            for number, name in waited.items()
+            if not math.isnan(run.stories[number].started_s)
+        }
+        nodes: dict[str, frozenset[str]] = {}
+        for holding in run.holdings:
+            name = waited.get(holding.job)
+            if name is not None and name not in nodes:
+                nodes[name] = frozenset(place.node for place in holding.places)
+        ends = {
+            each.workload.name: each.started_s + float(seconds[sample])
+            for each, seconds in zip(snapshot.running, runs_s, strict=True)
+        }
+        return _Future(starts, ends, nodes, handled >= most), handled
+
+    def _run_time_of(self, like: Workload) -> float:
+        """A run time for work that comes."""
+        bag = self._bags.get(like.name)
+        if not bag:
+            bag = self._bags[like.name] = self._lengths.draw(like, 0.0, DRAWN_AT_ONCE, self._rng).tolist()
+        return bag.pop()
+
+    # -- what they tell -----------------------------------------------------------------------------------------------
+
+    def _simulated(self, gang: Gang, futures: Sequence[_Future]) -> Forecast:
+        name = gang.workload.name
+        starts = np.array([each.starts.get(name, math.inf) for each in futures])
+        nearest = min(futures, key=lambda each: abs(each.starts.get(name, math.inf) - _quantile(starts, 0.5)))
+        waits_for = self._waits_for(gang, nearest, futures)
+        return self._told(gang, starts, "simulated", waits_for)
+
+    def _by_turnover(self, gang: Gang) -> Forecast:
+        starts = turnover(self._view, gang, self._lengths, self._budget.samples, self._rng)
+        return self._told(gang, starts, "queue ahead", ())
+
+    def _told(
+        self, gang: Gang, starts: Floats, method: Literal["simulated", "queue ahead"], waits_for: tuple[WaitsFor, ...]
+    ) -> Forecast:
+        scheduler, now_s, name = self._view.scheduler, self._view.now_s, gang.workload.name
+        slot = scheduler.slots.get(name)
+        sure_s = slot.start_s if slot is not None and slot.sure else math.nan
+        if slot is not None and slot.sure:
+            starts = np.minimum(starts, slot.start_s)
+        half = (1.0 - self._confidence) / 2
+        low_s, expected_s, high_s = (max(now_s, _quantile(starts, part)) for part in (half, 0.5, 1.0 - half))
+        ahead = list(scheduler.groups_ahead(gang))
+        names = tuple(islice((each.workload.name for gangs in ahead for each in gangs), MOST_AHEAD))
+        why = scheduler.waits_for(gang, now_s)
+        return Forecast(
+            name, now_s, expected_s, low_s, high_s, self._confidence, method, len(starts), why, waits_for, names,
+            sum(len(gangs) for gangs in ahead), sure_s,
+        )  # fmt: skip
+
+    def _waits_for(self, gang: Gang, nearest: _Future, futures: Sequence[_Future]) -> tuple[WaitsFor, ...]:
+        """What runs on the nodes that it waits for, and ends before its start.
+
+        The nodes are those of its reserved start; where it has none, those on which it starts in the future that is
+        nearest to what is expected.
+        """
+        scheduler, name = self._view.scheduler, gang.workload.name
+        slot, start_s = scheduler.slots.get(name), nearest.starts.get(name, math.inf)
+        if slot is not None:
+            nodes = set[int](slot.nodes.tolist())
+            runs = [scheduler.running[each] for each in slot.waits_for]
+        else:
+            nodes = {scheduler.cluster.position[each] for each in nearest.nodes.get(name, ())}
+            on = {run.workload.name: run for node in nodes for run in scheduler.running.on_node(node)}
+            runs = [run for each, run in on.items() if nearest.ends.get(each, math.inf) <= start_s]
+        found: list[WaitsFor] = []
+        for run in runs:
+            ends_s = [each.ends[run.workload.name] for each in futures if run.workload.name in each.ends]
+            if ends_s:  # else it has just started
+                ends_s = float(np.median(ends_s))
+                found.append(WaitsFor(run.workload.name, ends_s, len(nodes & run.nodes)))
+        return tuple(sorted(found, key=lambda each: (each.ends_s, each.job))[:MOST_WAITS_FOR])
+
+
+def _quantile(values: Floats, part: float) -> float:
+    """A quantile, between the two nearest values; infinite where one of these is."""
+    ordered = np.sort(values)
+    at = part * (len(ordered) - 1)
+    below, above = float(ordered[math.floor(at)]), float(ordered[math.ceil(at)])
+    return below if below == above else below + (at - math.floor(at)) * (above - below)
+
+
+def _seed(snapshot: Snapshot) -> int:
+    """The same for the same snapshot."""
+    text = f"{snapshot.taken_s!r} {len(snapshot.pending)} {[each.workload.name for each in snapshot.running]!r}"
+    return zlib.crc32(text.encode())
