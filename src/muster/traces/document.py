@@ -121,6 +121,11 @@ def read_documents(path: str) -> list[Document]:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("is not UTF-8 text", file=path) from None
+    return documents_in(text, path)
+
+
+def documents_in(text: str, path: str) -> list[Document]:
+    """All documents of a text that was read from ``path``, as `read_documents` returns them."""
     found: list[Document] = []
     try:
         for node in _composed(text):

@@ -148,37 +148,43 @@ class KubePod(Struct):
     status: PodStatus = field(default_factory=PodStatus)
 
 
-def pod_shape(spec: PodSpec, amount: Callable[[Mapping[str, Quantity], str, int, str], int]) -> PodShape:
-    """What a pod asks for in all: the larger of its containers' sum and its init containers, plus overhead.
+Amount = Callable[[Mapping[str, Quantity], str, int, str], int]
+"""``amount(resources, name, scale, where)`` reads one quantity, 0 where it is not there; raises where it is none."""
 
-    ``amount(resources, name, scale, where)`` reads one quantity, 0 where it is not there, and raises where it is none.
+
+def pod_request(spec: PodSpec, name: str, scale: int, amount: Amount) -> int:
+    """How much of a resource a pod asks for, times ``scale``.
+
+    The larger of its containers' sum and its init containers, sidecars among them, plus overhead.
     """
 
-    def asked(name: str, scale: int) -> int:
-        def of(container: Container) -> int:
-            resources = container.resources
-            both = {**((resources and resources.limits) or {}), **((resources and resources.requests) or {})}
-            return amount(both, name, scale, "containers.resources")
+    def of(container: Container) -> int:
+        resources = container.resources
+        both = {**((resources and resources.limits) or {}), **((resources and resources.requests) or {})}
+        return amount(both, name, scale, "containers.resources")
 
-        running = sum(of(container) for container in spec.containers or ())
-        peak = sidecars = 0
-        for container in spec.init_containers or ():
-            if container.restart_policy == "Always":
-                sidecars += of(container)
-                peak = max(peak, sidecars)
-            else:
-                peak = max(peak, sidecars + of(container))
-        return max(running + sidecars, peak) + amount(spec.overhead or {}, name, scale, "overhead")
+    running = sum(of(container) for container in spec.containers or ())
+    peak = sidecars = 0
+    for container in spec.init_containers or ():
+        if container.restart_policy == "Always":
+            sidecars += of(container)
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + of(container))
+    return max(running + sidecars, peak) + amount(spec.overhead or {}, name, scale, "overhead")
 
+
+def pod_shape(spec: PodSpec, amount: Amount) -> PodShape:
+    """What a pod asks for in all."""
     tolerations = {
         Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
         for one in spec.tolerations or ()
         if not (one.key or "").startswith("node.kubernetes.io/")
     }
     return PodShape(
-        cpu_milli=asked("cpu", 1000),
-        memory_bytes=asked("memory", 1),
-        gpus=sum(asked(name, 1) for name in GPU_RESOURCES),
+        cpu_milli=pod_request(spec, "cpu", 1000, amount),
+        memory_bytes=pod_request(spec, "memory", 1, amount),
+        gpus=sum(pod_request(spec, name, 1, amount) for name in GPU_RESOURCES),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         tolerations=tuple(sorted(tolerations)),
     )

@@ -169,7 +169,7 @@ def read_ray(path: str, spec: str) -> Trace:
             why = f"{name} belongs to {owner.kind} {owner.name}, which is admitted with all that it makes"
             skipped.append(Skipped(path, document.line, "metadata.ownerReferences", why))
             continue
-        workload, why = _Reader(document, item).workload()
+        workload, why = RayReader(document, item).workload()
         if workload is None:
             skipped.append(Skipped(path, document.line, "spec", f"{name} {why}"))
             continue
@@ -184,7 +184,7 @@ def read_ray(path: str, spec: str) -> Trace:
     return Trace(path.rpartition("/")[2].partition(".")[0] or path, spec, tuple(workloads), tuple(skipped))
 
 
-class _Reader:
+class RayReader:
     """One object on its way to a workload."""
 
     def __init__(self, document: Document, item: RayObject) -> None:
@@ -236,7 +236,7 @@ class _Reader:
         return workload, ""
 
     def _pod_sets(self, cluster: ClusterSpec, where: str, job: JobSpec | None) -> tuple[PodSet, ...]:
-        head = self._shape(cluster.head_group_spec.template, f"{where}.headGroupSpec.template.spec")
+        head = self.shape(cluster.head_group_spec.template, f"{where}.headGroupSpec.template.spec")
         scaled = bool(cluster.enable_in_tree_autoscaling)
         if scaled:
             asked: dict[str, Quantity] = {"cpu": f"{AUTOSCALER_CPU_MILLI}m", "memory": AUTOSCALER_MEMORY_BYTES}
@@ -253,7 +253,7 @@ class _Reader:
         if job is not None and job.submission_mode in (None, "", "K8sJobMode"):
             submitter = PodShape(SUBMITTER_CPU_MILLI, SUBMITTER_MEMORY_BYTES)
             if job.submitter_pod_template is not None:
-                submitter = self._shape(job.submitter_pod_template, "spec.submitterPodTemplate.spec")
+                submitter = self.shape(job.submitter_pod_template, "spec.submitterPodTemplate.spec")
         elif job is not None and job.submission_mode == "SidecarMode":
             head = with_more(head, SUBMITTER_CPU_MILLI, SUBMITTER_MEMORY_BYTES)
         return cluster_pod_sets(head, groups, submitter)
@@ -269,10 +269,12 @@ class _Reader:
         if least > most:
             raise self.document.error(f"{where}.minReplicas", f"is {least}, and maxReplicas {most}")
         replicas = 0 if group.suspend else min(max(replicas, least), most)
-        shape = self._shape(group.template, f"{where}.template.spec")
+        shape = self.shape(group.template, f"{where}.template.spec")
         return Group(group.group_name or "workers", shape, replicas, least if scaled else None, hosts)
 
-    def _shape(self, template: Template, where: str) -> PodShape:
+    def shape(self, template: Template, where: str) -> PodShape:
+        """What a pod of a template asks for; ``where`` is the path of the template's spec."""
+
         def amount(resources: Mapping[str, Quantity], name: str, scale: int, at: str) -> int:
             return self._amount(resources, name, scale, f"{where}.{at}")
 

@@ -1,0 +1,1 @@
+"""What users submit, read into gangs: Kubernetes objects and sbatch scripts."""

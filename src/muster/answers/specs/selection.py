@@ -1,0 +1,255 @@
+"""Which nodes a pod may use, and beside whom: affinities, spread constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from muster.errors import InputError
+from muster.model.fleet import Node
+from muster.model.workload import TopologyRequest
+from muster.traces.kube_objects import PodSpec, Resources
+
+if TYPE_CHECKING:
+    from muster.answers.specs.pods import PodReader
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+class Expression(Struct):
+    """An entry of matchExpressions or matchFields."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Term(Struct, rename="camel"):
+    """An entry of nodeSelectorTerms."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Struct, rename="camel"):
+    """requiredDuringSchedulingIgnoredDuringExecution of a node affinity."""
+
+    node_selector_terms: list[Term] = field(default_factory=list[Term])
+
+
+class NodeAffinity(Struct, rename="camel"):
+    """nodeAffinity."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class Selector(Struct, rename="camel"):
+    """labelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(Struct, rename="camel"):
+    """An entry of a pod affinity that is required."""
+
+    topology_key: str
+    label_selector: Selector | None = None
+    namespaces: list[str] | None = None
+
+
+class PodAffinity(Struct, rename="camel"):
+    """podAffinity, or podAntiAffinity."""
+
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class Affinity(Struct, rename="camel"):
+    """A pod's affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Spread(Struct, rename="camel"):
+    """An entry of topologySpreadConstraints."""
+
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: Selector | None = None
+
+
+class SpecPod(PodSpec, rename="camel"):
+    """A pod's spec with all that decides where it may stand."""
+
+    affinity: Affinity | None = None
+    topology_spread_constraints: list[Spread] | None = None
+    resource_claims: list[Any] | None = None
+    priority_class_name: str | None = None
+    resources: Resources | None = None
+    scheduling_gates: list[Any] | None = None
+    active_deadline_seconds: int | None = None
+    runtime_class_name: str | None = None
+
+
+def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, str]:
+    """A label that stands for the required node affinity of a pod; what is only preferred is told of."""
+    asked = pod.affinity and pod.affinity.node_affinity
+    if not asked:
+        return {}
+    if asked.preferred_during_scheduling_ignored_during_execution:
+        reader.note(
+            f"{where}.affinity.nodeAffinity", "preferred nodes are left out: they do not decide whether it fits"
+        )
+    required = asked.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return {}
+    at = f"{where}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    for number, term in enumerate(required.node_selector_terms):
+        for name, expressions in (
+            ("matchExpressions", term.match_expressions), ("matchFields", term.match_fields),
+        ):  # fmt: skip
+            for index, each in enumerate(expressions or ()):
+                _check(reader, each, f"{at}[{number}].{name}[{index}]")
+    places = reader.places
+
+    def allows(node: Node) -> bool:
+        labels = places.labels(node)
+        return any(_term_takes(term, labels, node.name) for term in required.node_selector_terms)
+
+    mark = places.mark(("affinity", repr(required)), allows)
+    if not any(map(allows, places.nodes)):
+        reader.note(f"{where}.affinity.nodeAffinity", "no node meets it")
+    return mark
+
+
+def _check(reader: PodReader, each: Expression, at: str) -> None:
+    values = each.values or []
+    if each.operator not in OPERATORS:
+        raise reader.document.error(f"{at}.operator", f"is {each.operator[:20]!r}", f"one of {', '.join(OPERATORS)}")
+    if each.operator in ("In", "NotIn") and not values:
+        raise reader.document.error(f"{at}.values", f"is empty for operator {each.operator}")
+    if each.operator in ("Gt", "Lt") and not (len(values) == 1 and values[0].lstrip("-").isdigit()):
+        raise reader.document.error(f"{at}.values", f"must be one whole number for operator {each.operator}")
+
+
+def _term_takes(term: Term, labels: Mapping[str, str], name: str) -> bool:
+    """All expressions of a term hold; a term without any takes nothing."""
+    expressions, fields = term.match_expressions or [], term.match_fields or []
+    if not expressions and not fields:
+        return False
+    named = {"metadata.name": name}
+    return all(_holds(each, labels) for each in expressions) and all(_holds(each, named) for each in fields)
+
+
+def _holds(each: Expression, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(each.key), each.values or []
+    match each.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            if value is None or not value.lstrip("-").isdigit():
+                return False
+            return int(value) > int(values[0]) if each.operator == "Gt" else int(value) < int(values[0])
+
+
+def _selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a selector takes the pods of these labels."""
+    if selector is None:
+        return False
+    same = all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
+    return same and all(
+        each.operator in OPERATORS[:4] and _holds(each, labels) for each in selector.match_expressions or ()
+    )
+
+
+def _level(reader: PodReader, key: str, where: str) -> str:
+    try:
+        return reader.places.level(key)
+    except InputError as error:
+        raise reader.document.error(where, error.what, error.hint) from None
+
+
+def affinities(
+    reader: PodReader, pod: SpecPod, where: str, labels: Mapping[str, str], topology: TopologyRequest | None
+) -> TopologyRequest | None:
+    """The request with what the pods ask for of each other: in one domain, or one a domain.
+
+    Raises:
+        InputError: they ask for it of other pods, whose labels a snapshot does not hold.
+    """
+    asked = pod.affinity
+    for name, kind in (
+        ("podAffinity", asked and asked.pod_affinity), ("podAntiAffinity", asked and asked.pod_anti_affinity),
+    ):  # fmt: skip
+        if not kind:
+            continue
+        at = f"{where}.affinity.{name}"
+        if kind.preferred_during_scheduling_ignored_during_execution:
+            reader.note(at, "what is preferred is left out: it does not decide whether it fits")
+        for number, term in enumerate(kind.required_during_scheduling_ignored_during_execution or ()):
+            path = f"{at}.requiredDuringSchedulingIgnoredDuringExecution[{number}]"
+            if not _selects(term.label_selector, labels):
+                what = "selects other pods than these; their labels are not in a snapshot, so it cannot be told"
+                raise reader.document.error(path, what, "it may keep pods off nodes that look free")
+            level = _level(reader, term.topology_key, f"{path}.topologyKey")
+            now = topology or TopologyRequest()
+            taken = now.required if name == "podAffinity" else now.spread
+            if taken not in ("", level):
+                raise reader.document.error(path, f"asks for {level} beside {taken}", "one level can be asked for")
+            topology = replace(now, required=level) if name == "podAffinity" else replace(now, spread=level, at_most=1)
+    return topology
+
+
+def spread_over(
+    reader: PodReader, pod: SpecPod, where: str, labels: Mapping[str, str], count: int,
+    topology: TopologyRequest | None,
+) -> TopologyRequest | None:  # fmt: skip
+    """The request with the pods dealt out over the domains of a level, as topologySpreadConstraints ask for.
+
+    Raises:
+        InputError: two levels, or a constraint that counts other pods.
+    """
+    for number, each in enumerate(pod.topology_spread_constraints or ()):
+        path = f"{where}.topologySpreadConstraints[{number}]"
+        if each.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+            hint = "DoNotSchedule or ScheduleAnyway"
+            raise reader.document.error(f"{path}.whenUnsatisfiable", f"is {each.when_unsatisfiable[:20]!r}", hint)
+        if each.max_skew < 1:
+            raise reader.document.error(f"{path}.maxSkew", f"is {each.max_skew}", "1 or more")
+        must = each.when_unsatisfiable == "DoNotSchedule"
+        if not _selects(each.label_selector, labels):
+            if must:
+                what = "counts other pods than these; their labels are not in a snapshot, so it cannot be told"
+                raise reader.document.error(path, what, "ScheduleAnyway would leave the answer as it is")
+            reader.note(path, "is left out: it counts other pods, and does not decide whether it fits")
+            continue
+        level = _level(reader, each.topology_key, f"{path}.topologyKey")
+        now = topology or TopologyRequest()
+        if now.spread not in ("", level) or (now.required and not now.segment and must):
+            if must:
+                other = now.spread or f"one {now.required}"
+                raise reader.document.error(path, f"spreads over {level} beside {other}", "one level can be asked for")
+            reader.note(path, f"is left out beside {now.spread or now.required}")
+            continue
+        domains = reader.places.domains(level)
+        most = -(-count // max(1, domains)) + each.max_skew - 1 if must else 0
+        if must:
+            reader.note(path, f"counts as at most {most} of {count} pods in one of {domains:,} {level}s, dealt evenly")
+        topology = replace(
+            now, spread=level, at_most=min(most, now.at_most) if most and now.at_most else most or now.at_most
+        )
+    return topology
