@@ -13,7 +13,7 @@ PACKAGE = ROOT / "src" / "muster"
 
 ORDER = (
     ("cli",),
-    ("report",),
+    ("service", "report"),
     ("answers",),
     ("sim",),
     ("planning",),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
 from muster.answers.sentences import tag
 from muster.answers.view import View
+from muster.engine.cluster import GangKind
+from muster.engine.explain import cause
 from muster.engine.pending import Gang
 from muster.engine.preempt import within_nominal
 from muster.engine.running import RunningGang
 from muster.model.queue import Queue
-from muster.model.reasons import Reason
+from muster.model.reasons import NO_ROOM, Reason
 
 
 class Waiting(Struct, frozen=True):
@@ -105,12 +107,23 @@ def waiting(view: View, *, queue: str = "", most: int | None = None) -> tuple[li
         if not queue or gang.workload.queue in below
     ]
     shown = chosen if most is None else chosen[:most]
-    reasons = _reasons(view, [gang for _, gang in shown])
-    return [_waiting(view, position, gang, reasons[gang.workload.name]) for position, gang in shown], len(chosen)
+    causes: dict[tuple[GangKind, str], Reason] = {}
+    return [_waiting(view, position, gang, _sharp(view, gang, causes)) for position, gang in shown], len(chosen)
 
 
-def _reasons(view: View, gangs: Sequence[Gang]) -> Mapping[str, Reason]:
-    return {gang.workload.name: view.scheduler.waits_for(gang, view.now_s) for gang in gangs}
+def _sharp(view: View, gang: Gang, causes: dict[tuple[GangKind, str], Reason]) -> Reason:
+    """Why a gang waits; where it is for room, what the room lacks: that is looked at once a kind and flavor."""
+    reason = view.scheduler.waits_for(gang, view.now_s)
+    if reason not in (*NO_ROOM, Reason.NEVER_FITS):
+        return reason
+    kind = gang.kind.least
+    for flavor in view.scheduler.flavors_of(gang.kind):
+        if view.scheduler.refused_on(gang, flavor) is reason:
+            if (kind, flavor) not in causes:
+                found = cause(view.scheduler.cluster, kind, flavor)
+                causes[kind, flavor] = found.reason if found else reason
+            return causes[kind, flavor]
+    return reason
 
 
 def _waiting(view: View, position: int, gang: Gang, reason: Reason) -> Waiting:
@@ -126,7 +139,7 @@ def _waiting(view: View, position: int, gang: Gang, reason: Reason) -> Waiting:
 
 
 def active(view: View, *, queue: str = "") -> list[Active]:
-    """What runs after this instant's cycle, what ends last first."""
+    """What runs after this instant's cycle, the largest first, of equals what started first."""
     below = set(_below(view.snapshot.queues, queue)) if queue else set[str]()
     runs = [run for run in view.scheduler.running if not queue or run.workload.queue in below]
     return [_active(view, run) for run in sorted(runs, key=lambda run: (-run.kind.milli, run.started_s))]
@@ -171,16 +184,15 @@ def shares(view: View) -> list[Share]:
     return found
 
 
-def fair_shares(queues: Sequence[Queue], nominal: object, flavor: str) -> dict[str, int]:
+def fair_shares(queues: Sequence[Queue], nominal: Callable[[str, str], int], flavor: str) -> dict[str, int]:
     """What each queue would have if all asked for more than there is: a root its quota, a child its part by weight.
 
-    ``nominal`` is `QuotaTree.nominal`.
+    ``nominal`` is `QuotaTree.nominal`: GPU milli of a queue and a flavor.
     """
-    assert callable(nominal)
     children: dict[str, list[Queue]] = {}
     for queue in queues:
         children.setdefault(queue.parent, []).append(queue)
-    found: dict[str, int] = {queue.name: int(nominal(queue.name, flavor)) for queue in children.get("", ())}
+    found: dict[str, int] = {queue.name: nominal(queue.name, flavor) for queue in children.get("", ())}
     for queue, _ in _tree(queues):
         below = children.get(queue.name, [])
         total = sum(each.weight for each in below)

@@ -21,6 +21,8 @@ COMMANDS = {
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
     "why": ("muster.cli.why", "Why a job waits, when it will start, and what would help."),
     "queue": ("muster.cli.queue", "What waits and why, what runs and until when, and who holds how much."),
+    "metrics": ("muster.cli.metrics", "Figures of fleet and queues for Prometheus, in OpenMetrics text."),
+    "mcp": ("muster.cli.mcp", "Serve the answers to assistants over the Model Context Protocol; read-only."),
     "explain-config": ("muster.cli.explain_config", "Every setting of the scheduling cycle: default and meaning."),
     "tune": ("muster.cli.tune", "Fit the default policy to a fleet and a mix of pod shapes."),
     "slowdown": ("muster.cli.slowdown", "How much longer a training step takes on one placement than on another."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from muster.errors import InputError
 if TYPE_CHECKING:
     from muster.answers.view import View
 
-SCHEMA = "muster.queue/v1"
 SHOWN = 20
 
 EPILOG = """\b
@@ -61,9 +59,7 @@ def command(
 
 
 def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output: str) -> None:
-    import msgspec
-
-    from muster.answers.queue_table import active, shares, waiting
+    from muster.answers.documents import queue_document
 
     known = {each.name for each in view.snapshot.queues}
     if queue and queue not in known:
@@ -72,17 +68,7 @@ def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output
         hint = near(queue, sorted(known)) or ("its queues are in `muster queue --tree`" if known else "it has none")
         raise InputError(f"there is no queue {queue!r}", field="--queue", hint=hint)
     machine = output not in ("table", "wide")
-    document: dict[str, Any] = {"schema": SCHEMA, "now_s": view.now_s}
-    if "tree" in parts:
-        document["queues"] = [_plain(msgspec.to_builtins(each)) for each in shares(view)]
-    if "waiting" in parts:
-        found, total = waiting(view, queue=queue, most=None if machine else most)
-        document["waiting"] = [
-            {**_plain(msgspec.to_builtins(each)), "reason": each.reason.name.lower()} for each in found
-        ]
-        document["total_waiting"] = total
-    if "running" in parts:
-        document["running"] = [_plain(msgspec.to_builtins(each)) for each in active(view, queue=queue)]
+    document = queue_document(view, queue=queue, parts=parts, most=None if machine else most)
     if output in ("json", "yaml"):
         emit_document(document, output)
     elif machine:
@@ -92,27 +78,20 @@ def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output
         else:
             click.echo("".join(f"{each.get('job', each.get('queue'))}\n" for each in records), nl=False)
     else:
-        _print(view, document, parts, most, wide=output == "wide")
+        _print(view, document, parts, wide=output == "wide")
 
 
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Infinite times are told as nothing, which JSON has no word for."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
-    }
-
-
-def _print(view: View, document: dict[str, Any], parts: Sequence[str], most: int | None, *, wide: bool) -> None:
+def _print(view: View, document: dict[str, Any], parts: Sequence[str], *, wide: bool) -> None:
     first = True
     for part, show in (("tree", _tree), ("waiting", _waiting), ("running", _running)):
         if part in parts:
             if not first:
                 click.echo()
-            show(view, document, most, wide)
+            show(view, document, wide)
             first = False
 
 
-def _tree(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+def _tree(view: View, document: dict[str, Any], wide: bool) -> None:
     if not document["queues"]:
         tell("There are no queues with quotas: work is limited by room alone.")
         return
@@ -131,7 +110,7 @@ def _tree(view: View, document: dict[str, Any], most: int | None, wide: bool) ->
     print_table(columns, rows, "Queues, in GPUs", fold=not wide)
 
 
-def _waiting(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     from muster.answers.times import moment, span
 
     found, total = document["waiting"], document["total_waiting"]
@@ -157,11 +136,11 @@ def _waiting(view: View, document: dict[str, Any], most: int | None, wide: bool)
     tell(f"Why one waits: muster why {found[0]['job']}")
 
 
-def _running(view: View, document: dict[str, Any], most: int | None, wide: bool) -> None:
+def _running(view: View, document: dict[str, Any], wide: bool) -> None:
     from muster.answers.times import moment, span
 
-    found = document["running"]
-    if not found:
+    found, total = document["running"], document["total_running"]
+    if not total:
         tell("Nothing runs.")
         return
     columns = [
@@ -176,12 +155,12 @@ def _running(view: View, document: dict[str, Any], most: int | None, wide: bool)
             "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
             ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), _note(each),
         ]
-        for each in found[:most]
+        for each in found
     ]  # fmt: skip
-    print_table(columns, rows, f"Running: {len(found):,} {'gang' if len(found) == 1 else 'gangs'}", fold=not wide)
-    if most is not None and len(found) > most:
-        tell(f"... and {len(found) - most:,} more (--all lists them)")
-    if any(not each["sure"] for each in found[:most]):
+    print_table(columns, rows, f"Running: {total:,} {'gang' if total == 1 else 'gangs'}", fold=not wide)
+    if total > len(found):
+        tell(f"... and {total - len(found):,} more (--all lists them)")
+    if any(not each["sure"] for each in found):
         tell("~ predicted: it has no limit of its own, or outlived it")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from muster.answers.view import View
     from muster.answers.why import Why
     from muster.engine.explain import Funnel
-
-SCHEMA = "muster.why/v1"
 
 EPILOG = """\b
 Examples:
@@ -42,12 +40,13 @@ def command(
     First the dominant reason, then the nodes that are left step by step, the quota, and everything else in the way.
     JOB is a name, QUEUE/NAME or NAMESPACE/NAME. Exit code 0 if it runs or starts now, 1 if it waits.
     """
+    from muster.answers.documents import why_document
     from muster.answers.why import why
 
     view = view_of(source, at, settings)
     told = why(view, job)
     if output != "table":
-        emit_document(document(view, told, how=how), output)
+        emit_document(why_document(view, told, how=how), output)
     elif step is not None:
         _print_nodes(view, told, step)
     else:
@@ -55,48 +54,6 @@ def command(
         if how:
             _print_how(view, told)
     raise click.exceptions.Exit(1 if told.blockers else 0)
-
-
-def document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
-    """What is told, as plain values."""
-    import msgspec
-
-    from muster.answers.how import by_hand
-    from muster.answers.sentences import tag
-
-    names = view.scheduler.cluster.state.node_names
-    return {
-        "schema": SCHEMA,
-        "job": told.workload.name,
-        "queue": told.workload.queue,
-        "state": told.state,
-        "now_s": view.now_s,
-        "submitted_s": told.workload.submitted_s,
-        "reason": told.reason and told.reason.name.lower(),
-        "cause": told.reason and tag(told.reason),
-        "blockers": [
-            {"reason": each.reason.name.lower(), "tier": each.reason.tier.name.lower(), "text": each.text,
-             "flavor": each.flavor, "dominant": each.first}
-            for each in told.blockers
-        ],
-        "flavor": told.flavor,
-        "funnels": [
-            {
-                "pod": funnel.shape.describe(), "free_gpu_milli": funnel.free_milli,
-                "usable_gpu_milli": funnel.usable_milli, "pods_that_fit": funnel.pods,
-                "steps": [
-                    {"step": each.key, "text": each.text, "nodes": len(each.rows),
-                     "lost": [names[row] for row in each.lost.tolist()]}
-                    for each in funnel.steps
-                ],
-            }
-            for funnel in told.funnels
-        ],
-        "quota": msgspec.to_builtins(told.quota),
-        "gangs_ahead": told.ahead,
-        "placement": told.place and msgspec.to_builtins(told.place),
-        "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],
-    }  # fmt: skip
 
 
 def _print(view: View, told: Why) -> None:

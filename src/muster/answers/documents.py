@@ -1,0 +1,102 @@
+"""The answers as plain values with a schema version: what `-o json`, the MCP server and the HTTP API give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from muster.answers.fleet_table import flavors
+from muster.answers.how import by_hand
+from muster.answers.queue_table import active, shares, waiting
+from muster.answers.sentences import tag
+from muster.answers.view import View
+from muster.answers.why import Why
+from muster.engine.explain import Funnel
+
+WHY, QUEUE, FLEET = "muster.why/v1", "muster.queue/v1", "muster.fleet/v1"
+
+
+def why_document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
+    """`muster.answers.why.Why` as plain values; ``how`` adds the steps by hand."""
+    return {
+        "schema": WHY,
+        "job": told.workload.name,
+        "queue": told.workload.queue,
+        "state": told.state,
+        "now_s": view.now_s,
+        "submitted_s": told.workload.submitted_s,
+        "reason": told.reason and told.reason.name.lower(),
+        "cause": told.reason and tag(told.reason),
+        "blockers": [
+            {
+                "reason": each.reason.name.lower(),
+                "tier": each.reason.tier.name.lower(),
+                "text": each.text,
+                "flavor": each.flavor,
+                "dominant": each.first,
+            }
+            for each in told.blockers
+        ],
+        "flavor": told.flavor,
+        "funnels": [_funnel(view, each) for each in told.funnels],
+        "quota": msgspec.to_builtins(told.quota),
+        "gangs_ahead": told.ahead,
+        "placement": told.place and msgspec.to_builtins(told.place),
+        "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],
+    }
+
+
+def _funnel(view: View, funnel: Funnel) -> dict[str, Any]:
+    names = view.scheduler.cluster.state.node_names
+
+    def named(rows: Iterable[int]) -> list[str]:
+        return [names[row] for row in rows]
+
+    return {
+        "pod": funnel.shape.describe(),
+        "free_gpu_milli": funnel.free_milli,
+        "usable_gpu_milli": funnel.usable_milli,
+        "pods_that_fit": funnel.pods,
+        "steps": [
+            {"step": each.key, "text": each.text, "nodes": len(each.rows), "lost": named(each.lost.tolist())}
+            for each in funnel.steps
+        ],
+    }
+
+
+PARTS = ("tree", "waiting", "running")
+
+
+def queue_document(
+    view: View, *, queue: str = "", parts: Sequence[str] = PARTS, most: int | None = None
+) -> dict[str, Any]:
+    """What waits (at most ``most``, in order), what runs, and the tree of queues; ``parts`` of it."""
+    document: dict[str, Any] = {"schema": QUEUE, "now_s": view.now_s}
+    if "tree" in parts:
+        document["queues"] = [_finite(msgspec.to_builtins(each)) for each in shares(view)]
+    if "waiting" in parts:
+        found, total = waiting(view, queue=queue, most=most)
+        document["total_waiting"] = total
+        document["waiting"] = [
+            {**_finite(msgspec.to_builtins(each)), "reason": each.reason.name.lower()} for each in found
+        ]
+    if "running" in parts:
+        runs = active(view, queue=queue)
+        document["total_running"] = len(runs)
+        document["running"] = [_finite(msgspec.to_builtins(each)) for each in runs[:most]]
+    return document
+
+
+def fleet_document(view: View) -> dict[str, Any]:
+    """What the fleet has and what is free of it, by flavor."""
+    return {"schema": FLEET, "now_s": view.now_s, "flavors": msgspec.to_builtins(flavors(view))}
+
+
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """Infinite times are told as nothing, which JSON has no word for."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }

@@ -1,0 +1,1 @@
+"""The same answers for programs: metrics and the MCP server."""

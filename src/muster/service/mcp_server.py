@@ -1,0 +1,62 @@
+"""A read-only MCP server over the answers: why, fit, queue, fleet, whatif (https://modelcontextprotocol.io)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from muster import __version__
+from muster.answers.documents import fleet_document, queue_document, why_document
+from muster.answers.view import View
+from muster.answers.why import why
+from muster.errors import MusterError
+
+INSTRUCTIONS = (
+    "Answers about one GPU cluster at the instant of its snapshot, computed by the scheduler's own code. "
+    "Nothing can be changed through it. GPU amounts named *_milli are thousandths of a GPU; times named *_s are "
+    "seconds in the snapshot's epoch, `now_s` being its instant."
+)
+READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+MOST = 200
+
+
+def server_of(view: Callable[[], View]) -> MCPServer[Any]:
+    """An MCP server whose tools answer from the view that ``view`` gives at each call."""
+    server: MCPServer[Any] = MCPServer("muster", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+
+    def answer(ask: Callable[[View], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return ask(view())
+        except MusterError as error:
+            raise ToolError(str(error)) from None
+
+    @server.tool(name="why", annotations=READ_ONLY)
+    def why_tool(job: str) -> dict[str, Any]:
+        """Why a job waits: the dominant reason in a sentence, the nodes left step by step, the quota, what else is in
+        its way. JOB is a name, QUEUE/NAME or NAMESPACE/NAME."""
+        return answer(lambda now: _short(why_document(now, why(now, job))))
+
+    @server.tool(name="queue", annotations=READ_ONLY)
+    def queue_tool(queue: str = "", limit: int = 20) -> dict[str, Any]:
+        """What waits in order with reasons, what runs and until when, and the tree of queues with guaranteed, fair,
+        used, borrowed and lent GPUs. QUEUE narrows it to one queue and those below it; LIMIT is at most 200."""
+        return answer(lambda now: queue_document(now, queue=queue, most=max(1, min(limit, MOST))))
+
+    @server.tool(name="fleet", annotations=READ_ONLY)
+    def fleet_tool() -> dict[str, Any]:
+        """What the fleet has and what is free of it, by flavor (GPU model and purchase option)."""
+        return answer(fleet_document)
+
+    return server
+
+
+def _short(document: dict[str, Any]) -> dict[str, Any]:
+    """Long lists of node names are cut: who asks here pays for each."""
+    for funnel in document["funnels"]:
+        for step in funnel["steps"]:
+            step["lost"] = [*step["lost"][:10], *(["..."] if len(step["lost"]) > 10 else [])]
+    return document
