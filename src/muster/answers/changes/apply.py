@@ -311,6 +311,8 @@ def _pod_set(pod_set: PodSet, change: SetJob, at: int) -> PodSet:
         fields["memory_bytes"] = change.memory_bytes[at]
     if change.models is not None and shape.gpus:
         fields["gpu_models"] = tuple(sorted(change.models))
+    if change.selector is not None:
+        fields["node_selector"] = tuple(sorted((key, value) for key, _, value in map(_label, change.selector)))
     if change.tolerate is not None:
         borne = (*shape.tolerations, *(Toleration(key, "Exists") for key in change.tolerate))
         fields["tolerations"] = tuple(sorted(set(borne)))
@@ -321,6 +323,13 @@ def _pod_set(pod_set: PodSet, change: SetJob, at: int) -> PodSet:
     if not 0 <= (count if least is None else least) <= count:
         raise InputError(f"min-pods is {least}, pods {count}", hint="at least 0 and at most pods")
     return replace(pod_set, shape=replace(shape, **fields), count=count, min_count=least)
+
+
+def _label(text: str) -> tuple[str, str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InputError(f"{text[:60]!r} is no label", hint="such as selector=pool=gold")
+    return key, equals, value
 
 
 def _checked(draft: Draft, workload: Workload) -> Workload:

@@ -299,7 +299,7 @@ def _job_value(field: str, text: str, names: Names) -> Any:
         return tuple(parse_quantity(part) for part in text.split(","))
     if field in ("priority", "segment", "at_most"):
         return _integer(text, -(2**31) if field == "priority" else 0, 2**31 - 1)
-    if field in ("models", "flavors", "tolerate"):
+    if field in ("models", "flavors", "tolerate", "selector"):
         given = () if text in ("any", "") else tuple(text.split(","))
         return tuple(map(names.flavor, given)) if field == "flavors" else given
     if field in ("topology", "prefer", "spread"):

@@ -150,6 +150,7 @@ class SetJob(Struct, frozen=True, tag="set-job"):
         pods, min_pods, gpus, cpu_milli, memory_bytes: one a pod set. With other ``gpus`` a pod's CPU and memory change
             in proportion, unless they are given.
         models, flavors, tolerate: all of them; empty: any (of ``tolerate``, which names taints' keys: no more).
+        selector: ``key=value`` labels that nodes must have, all of them, for each pod set; empty: any node.
         topology, prefer, spread: levels; empty: none. ``segment`` and ``at_most``: 0 is none.
         limit_s: its time limit; infinite: none.
         released: it is no longer held, nor waits for work that it depends on.
@@ -166,6 +167,7 @@ class SetJob(Struct, frozen=True, tag="set-job"):
     models: tuple[str, ...] | None = None
     flavors: tuple[str, ...] | None = None
     tolerate: tuple[str, ...] | None = None
+    selector: tuple[str, ...] | None = None
     topology: str | None = None
     prefer: str | None = None
     segment: int | None = None
