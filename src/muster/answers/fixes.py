@@ -108,6 +108,8 @@ REMEDIES: tuple[tuple[str, Remedy], ...] = (
 def fixes(view: View, name: str, *, limit: int = MOST_FIXES, start_s: float | None = None) -> tuple[Fix, ...]:
     """How a waiting gang could start sooner, the least displacement first; empty if it does not wait.
 
+    Work that runs, and that is stopped in this instant's cycle, does not wait yet.
+
     Args:
         view: what there is.
         name: of the gang, as `View.find` takes it.
@@ -124,8 +126,9 @@ def find_fixes(
     view: View, name: str, *, limit: int = MOST_FIXES, start_s: float | None = None, most_trials: int = MOST_TRIALS
 ) -> Found:
     """As `fixes`, and what there were not trials enough for."""
-    name = view.find(name).workload.name
-    if name not in view.scheduler.pending.gangs:
+    asked = view.find(name)
+    name = asked.workload.name
+    if asked.running is not None or name not in view.scheduler.pending.gangs:
         return Found(())
     slot = view.scheduler.slots.get(name)
     if start_s is None:
