@@ -18,6 +18,7 @@ from muster.cli.output import say
 from muster.errors import BackendError, MusterError
 
 COMMANDS = {
+    "whatif": ("muster.cli.whatif", "What if: changes to a snapshot run forward beside things as they are."),
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
     "why": ("muster.cli.why", "Why a job waits, when it will start, and what would help."),
     "queue": ("muster.cli.queue", "What waits and why, what runs and until when, and who holds how much."),

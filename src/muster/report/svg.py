@@ -134,7 +134,7 @@ def line_chart(
         body.append(_diagonal_label(diagonal, x, y))
     body.append(_end_labels(curves, x, y, last_values))
     if not any(curve.points for curve in curves):
-        body.append(_text((x.start + x.end) / 2, (y.start + y.end) / 2, "no data", anchor="middle", muted=True))
+        body.append(text_element((x.start + x.end) / 2, (y.start + y.end) / 2, "no data", anchor="middle", muted=True))
     return Picture(width, height, title, "\n".join(body))
 
 
@@ -177,9 +177,9 @@ def stacked_area_chart(
     placed = spread([at for at, _ in names], _GAP, y.end, y.start)
     for (at, area), position in zip(names, placed, strict=True):
         body.append(_leader(x.end, at, position, area.colour))
-        body.append(_text(x.end + 14, position + 4, area.name))
+        body.append(text_element(x.end + 14, position + 4, area.name))
     if not xs:
-        body.append(_text((x.start + x.end) / 2, (y.start + y.end) / 2, "no data", anchor="middle", muted=True))
+        body.append(text_element((x.start + x.end) / 2, (y.start + y.end) / 2, "no data", anchor="middle", muted=True))
     return Picture(width, height, title, "\n".join(body))
 
 
@@ -212,21 +212,21 @@ def _left(y: Scale) -> float:
 
 def _frame(title: str, x_label: str, y_label: str, x: Scale, y: Scale, width: float) -> str:
     """Title, axes' names, ticks and a thin grid."""
-    parts = [_text(12, 20, title, size=TITLE_PX, bold=True, limit=width - 24)]
-    parts.append(_text(12, 38, y_label, muted=True))
-    parts.append(_text(x.end, y.start + 36, x_label, anchor="end", muted=True))
+    parts = [text_element(12, 20, title, size=TITLE_PX, bold=True, limit=width - 24)]
+    parts.append(text_element(12, 38, y_label, muted=True))
+    parts.append(text_element(x.end, y.start + 36, x_label, anchor="end", muted=True))
     lines = f"M{pixel(x.start)} {pixel(y.start)}H{pixel(x.end)}"
     for tick in nice_ticks(y.low, y.high, 5):
         lines += f"M{pixel(x.start)} {pixel(y(tick))}H{pixel(x.end)}"
-        parts.append(_text(x.start - 7, y(tick) + 4, number(tick), anchor="end", muted=True))
+        parts.append(text_element(x.start - 7, y(tick) + 4, number(tick), anchor="end", muted=True))
     for tick in nice_ticks(x.low, x.high, max(2, round((x.end - x.start) / 75))):
-        parts.append(_text(x(tick), y.start + 17, number(tick), anchor="middle", muted=True))
+        parts.append(text_element(x(tick), y.start + 17, number(tick), anchor="middle", muted=True))
         parts.append(f'<path class="rule" stroke="{MUTED}" fill="none" d="M{pixel(x(tick))} {pixel(y.start)}v4"/>')
     parts.insert(0, f'<path class="grid" stroke="{LINE}" fill="none" d="{lines}"/>')
     return "\n".join(parts)
 
 
-def _text(
+def text_element(
     x: float,
     y: float,
     text: str,
@@ -237,6 +237,7 @@ def _text(
     muted: bool = False,
     limit: float = 0,
 ) -> str:
+    """A line of text at a place; cut short where it would be wider than ``limit`` pixels."""
     if limit and text_width(text, size or TEXT_PX) > limit:
         text = text[: max(1, int(limit / (size or TEXT_PX) / 0.6) - 1)] + "…"
     extra = f' text-anchor="{anchor}"' if anchor else ""
@@ -321,4 +322,4 @@ def _diagonal_label(text: str, x: Scale, y: Scale) -> str:
     at = low + 0.62 * (high - low)
     if x(at) - x.start < text_width(text) + 12:
         return ""
-    return _text(x(at) - 8, y(at) - 2, text, anchor="end", muted=True)
+    return text_element(x(at) - 8, y(at) - 2, text, anchor="end", muted=True)
