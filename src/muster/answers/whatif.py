@@ -41,6 +41,10 @@ LEAST_S = 3600.0
 """Use of the fleet is measured over an hour at least."""
 
 
+MARGIN = 1.15
+"""Charts go on for so much of the time until the last start."""
+
+
 class Variant(Struct, frozen=True):
     """Changes with a name."""
 
@@ -57,6 +61,7 @@ class Options(Struct, frozen=True):
         events: but no further than so many events in a run.
         seed: of the draws.
         prices: flavor and US dollars for an hour of one of its GPUs, whether it is used or not.
+        pictures: keep what charts are drawn from, of the first sample.
     """
 
     samples: int = 1
@@ -64,6 +69,7 @@ class Options(Struct, frozen=True):
     events: int = 100_000
     seed: int = 0
     prices: tuple[tuple[str, float], ...] = ()
+    pictures: bool = False
 
 
 class Waits(Struct, frozen=True):
@@ -170,6 +176,7 @@ class Comparison(Struct, frozen=True):
     Attributes:
         end_s: how far starts are compared, from now; ``use_s``: how far the use of the fleet. Means over samples.
         cut: a run used up its events: the comparison ends there.
+        drawn_s: where the time axis of charts ends.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -177,6 +184,7 @@ class Comparison(Struct, frozen=True):
     use_s: float
     cut: bool
     samples: int
+    drawn_s: float
 
 
 def compare(
@@ -213,13 +221,13 @@ def compare(
         span = _span(runs, options)
         spans.append(span)
         for case, run, found in zip(cases, runs, ran, strict=True):
-            found.append(_measure(case, run, span, pictures=sample == 0))
+            found.append(_measure(case, run, span, pictures=options.pictures and sample == 0))
     common = _common(cases)
     told = _Told(run_times, cases[0], ran[0], spans, common, dict(options.prices))
     outcomes = [_outcome(told, case, found) for case, found in zip(cases, ran, strict=True)]
     return Comparison(
         tuple(outcomes), _mean(each.end_s for each in spans), _mean(each.use_s for each in spans),
-        any(each.cut for each in spans), options.samples,
+        any(each.cut for each in spans), options.samples, spans[0].drawn_s,
     )  # fmt: skip
 
 
@@ -288,6 +296,11 @@ class _Span(NamedTuple):
     use_s: float
     cut: bool
 
+    @property
+    def drawn_s(self) -> float:
+        """Charts go on a little, so that what starts last is seen to run."""
+        return max(self.use_s, self.end_s if self.cut else MARGIN * self.end_s)
+
 
 class _Ran(NamedTuple):
     """What is kept of a run."""
@@ -330,8 +343,9 @@ def _measure(case: _Case, run: Forward, span: _Span, *, pictures: bool) -> _Ran:
     bars: tuple[Bar, ...] = ()
     in_use: tuple[tuple[float, float], ...] = ()
     if pictures:
-        bars = tuple(_bars(run, span.end_s))
-        steps = steps_in_use(run.run, run.now_s, run.now_s + max(span.end_s, span.use_s))
+        run.until(span.drawn_s)
+        bars = tuple(_bars(run, span.drawn_s))
+        steps = steps_in_use(run.run, run.now_s, run.now_s + span.drawn_s)
         in_use = tuple((time_s - run.now_s, gpus) for time_s, gpus in steps)
     into = tuple(_into(case.reserved, run))
     return _Ran(

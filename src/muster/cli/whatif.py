@@ -88,7 +88,12 @@ def command(
 
         check_target(report, REPORT_SUFFIXES, "--report")
     options = Options(
-        samples, None if for_ is None else seconds(for_, "--for"), events, seed, tuple(map(_price, prices))
+        samples,
+        None if for_ is None else seconds(for_, "--for"),
+        events,
+        seed,
+        tuple(map(_price, prices)),
+        pictures=report is not None,
     )
     if not changes and not variants:
         raise InputError("no change is given", hint='such as: muster whatif --from now.snap "add 2 racks"')

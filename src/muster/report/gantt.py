@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
 from msgspec import Struct
 
 from muster.report.palette import ASH, BLUE, MINT, VERMILION, Colour
-from muster.report.scale import Scale, nice_ticks, number, pixel, spread, text_width
-from muster.report.svg import LINE, MUTED, Picture, text_element
+from muster.report.scale import Scale, nice_ticks, number, pixel, text_width
+from muster.report.svg import LINE, Picture, text_element
 
 MOST_ROWS = 400
 """More rows would be no picture any more."""
 
 NAMED_ROWS = 70
-"""So many rows have room for all names; of more only the names of the jobs that move most are written."""
+"""So many rows have room for all names; of more only some names are written."""
 
 _TOP, _BOTTOM, _NAMES, _LABEL_PX = 66.0, 34.0, 190.0, 11
 _BEFORE, _EARLIER, _LATER, _SAME = ASH, BLUE, VERMILION, MINT
@@ -105,24 +106,18 @@ def _bar(x: Scale, span: tuple[float, float], top: float, tall: float, colour: C
 
 
 def _names(rows: Sequence[JobRow], tall: float) -> str:
-    """All names, or where rows are thin those of the jobs that move most, moved apart and tied to their rows."""
-    shown = list(range(len(rows)))
-    if len(rows) > NAMED_ROWS:
-        room = int(tall * len(rows) / (_LABEL_PX + 3))
-        most = sorted(shown, key=lambda at: (-abs(rows[at].later_s), at))[:room]
-        shown = sorted(at for at in most if rows[at].later_s)
-    wanted = [_TOP + tall * (at + 0.5) for at in shown]
-    if not shown:
-        return ""
-    placed = spread(wanted, _LABEL_PX + 3, _TOP + 4, _TOP + tall * len(rows)) if len(rows) > NAMED_ROWS else wanted
+    """All names; where rows are thin, of each few rows that of the one that moves most, beside it."""
+    every = 1 if len(rows) <= NAMED_ROWS else math.ceil((_LABEL_PX + 3) / tall)
     parts: list[str] = []
-    for at, row_y, text_y in zip(shown, wanted, placed, strict=True):
-        right = _NAMES - 22 if len(rows) > NAMED_ROWS else _NAMES - 8
-        name = _fitted(rows[at].name, right - 12)
-        parts.append(text_element(right, text_y + 4, name, anchor="end", size=_LABEL_PX))
-        if len(rows) > NAMED_ROWS:
-            tie = f"M{pixel(right + 3)} {pixel(text_y)}L{pixel(_NAMES - 4)} {pixel(row_y)}"
-            parts.append(f'<path class="rule" stroke="{MUTED}" stroke-width="0.6" fill="none" d="{tie}"/>')
+    lowest = -math.inf
+    for first in range(0, len(rows), every):
+        at = max(range(first, min(first + every, len(rows))), key=lambda at: (abs(rows[at].later_s), -at))
+        middle = max(_TOP + tall * (at + 0.5), lowest)
+        lowest = middle + _LABEL_PX + 1
+        name = _fitted(rows[at].name, _NAMES - 20)
+        parts.append(
+            text_element(_NAMES - 8, middle + 4, name, anchor="end", size=_LABEL_PX, muted=not rows[at].later_s)
+        )
     return "\n".join(parts)
 
 

@@ -34,7 +34,7 @@ def whatif_report(found: Comparison, facts: Sequence[tuple[str, str]], commands:
         ),
         Section("GPUs in use", blocks=(Figure(_use_chart(found)),)),
     ]
-    sections += [_variant_section(base, each, found.end_s) for each in others]
+    sections += [_variant_section(base, each, found.drawn_s) for each in others]
     sections.append(Section("And now what?", blocks=(Commands(tuple(commands)),)))
     return Report(
         title="What if",
@@ -135,7 +135,7 @@ def _groups(found: Comparison) -> list[Block]:
 
 
 def _use_chart(found: Comparison) -> Picture:
-    unit, length = time_unit(found.end_s)
+    unit, length = time_unit(found.drawn_s)
     curves: list[Curve] = []
     for number, outcome in enumerate(found.outcomes):
         steps: list[tuple[float, float]] = []
@@ -143,12 +143,14 @@ def _use_chart(found: Comparison) -> Picture:
             if steps:
                 steps.append((at_s / length, steps[-1][1]))
             steps.append((at_s / length, gpus))
+        if steps:
+            steps.append((found.drawn_s / length, steps[-1][1]))
         colour = _COLOURS[number % len(_COLOURS)]
         curves.append(Curve(outcome.variant.name, tuple(steps), colour, dashed=number == 0))
     most = max([gpus for each in found.outcomes for _, gpus in each.in_use], default=1.0)
     return line_chart(
         "GPUs in use", curves, x_label=f"{unit} from now", y_label="GPUs held by work",
-        x_range=(0.0, max(found.end_s, found.use_s) / length), y_range=(0.0, max(1.0, most * 1.05)),
+        x_range=(0.0, found.drawn_s / length), y_range=(0.0, max(1.0, most * 1.05)),
         last_values=False, height=300, width=940,
     )  # fmt: skip
 
