@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from muster.answers.lengths import Lengths
 from muster.answers.view import View
 from muster.engine.config import config_of
+from muster.engine.predict import surely_s
 from muster.engine.scheduler import Scheduler
 from muster.model.plan import Evict, Migrate
 from muster.model.snapshot import Running, Snapshot
@@ -84,6 +85,11 @@ class RunTimes:
         if asked is None or not workload.gpu_milli or not asked.gpu_milli:
             return 1.0
         return asked.gpu_milli / workload.gpu_milli
+
+    def outlives(self, workload: Workload) -> bool:
+        """Whether a job that asks for fewer GPUs than before would run for longer than its limit."""
+        limit_s = surely_s(workload)
+        return any(table[workload.name] * self.stretch(workload) > limit_s for table in self._tables)
 
 
 def lost_work_s(run: Running, now_s: float) -> float:

@@ -433,9 +433,10 @@ def _notes(told: _Told, case: _Case, ran: Sequence[_Ran]) -> Iterable[str]:
     for workload in case.snapshot.pending:
         factor = told.run_times.stretch(workload)
         if factor != 1.0:
+            ends = "; its limit ends it before" if told.run_times.outlives(workload) else ""
             yield (
                 f"{workload.name} does the same work on {workload.gpu_milli / 1000:g} GPUs: it is taken to run "
-                f"{factor:.3g} times as long."
+                f"{factor:.3g} times as long{ends}."
             )
     yield from ran[0].into
 

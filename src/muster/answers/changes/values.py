@@ -34,7 +34,7 @@ class AddNodes(Struct, frozen=True, tag="add-nodes"):
     def __str__(self) -> str:
         of = f" of {word(self.of)}" if self.of else ""
         where = f" in {word(self.level)} {word(self.domain)}" if self.level else ""
-        return f"add {self.count} nodes{of} like {word(self.like)}{where}"
+        return f"add {self.count} node{'s' if self.count != 1 else ''}{of} like {word(self.like)}{where}"
 
 
 class AddDomains(Struct, frozen=True, tag="add-domains"):
@@ -45,7 +45,7 @@ class AddDomains(Struct, frozen=True, tag="add-domains"):
     count: int = 1
 
     def __str__(self) -> str:
-        return f"add {self.count} {word(self.level)} like {word(self.like)}"
+        return f"add {self.count} {word(self.level + ('s' if self.count != 1 else ''))} like {word(self.like)}"
 
 
 class RemoveNodes(Struct, frozen=True, tag="remove-nodes"):
