@@ -12,7 +12,7 @@ from muster.cli.main import run
 
 RUN = """
 fleet: uniform:nodes=2,gpus=8,model=H100,rack=1
-queues: [{name: research, quotas: [{flavor: H100, nominal_gpus: 16}]}]
+queues: [{name: research, quotas: [{flavor: H100, nominal_gpus: 24}]}]
 default_queue: research
 config: {reservations: 4}
 workload:
@@ -42,12 +42,12 @@ def test_save_show_edit_and_compare(run_file: str, tmp_path: Path, capfd: pytest
     assert "2 nodes, 16 GPUs, 1 running, 1 waiting." in err
     code, out, _ = muster(capfd, "show", snap)
     assert code == 0
-    assert "Taken at 10 min from simulated:run.yaml" in out
+    assert "Taken at 600 s (10 min) from simulated:run.yaml" in out
     assert "Settings that differ: reservations=4." in out
     assert "1 running on 8 GPUs; 1 waiting (1 of several pods) for 16 GPUs." in out
     rows = [line.split() for line in out.splitlines()]
     assert ["H100", "2", "0", "0", "1", "16", "0", "8", "8"] in rows
-    assert ["research", "1", "16", "1", "8", "1", "16"] in rows
+    assert ["research", "1", "24", "1", "8", "1", "16"] in rows
     code, out, _ = muster(capfd, "show", snap, "-o", "yaml")
     assert code == 0
     edited.write_text(out)
@@ -95,7 +95,51 @@ def test_a_fleet_and_its_work(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "duration_s" not in out.read_text()
 
 
+def test_anonymize_and_the_map_of_names(run_file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    snap, out, names = str(tmp_path / "now.snap"), tmp_path / "anon.json", tmp_path / "names.json"
+    muster(capfd, "save", run_file, "--at", "10m", "-o", snap)
+    code, _, err = muster(capfd, "anonymize", snap, str(out), "--map", str(names), "--key", "k")
+    assert code == 0
+    assert "1 running, 1 waiting, without names." in err
+    assert "Keep it." in err
+    text, document = out.read_text(), json.loads(names.read_text())
+    assert not [word for word in ("train", "eval", "research", "ann", "bob", "run.yaml") if word in text]
+    work = json.loads(text)["pending"][0]
+    assert document["schema"] == "muster.snapshot.names/v1"
+    assert document["names"]["jobs"][work["name"]] == "train"
+    assert document["names"]["users"][work["user"]] == "bob"
+
+
+def test_replay_tells_each_decision(run_file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = muster(capfd, "replay", run_file, "--at", "10m", "--cycles", "3", "--verify")
+    assert code == 0
+    assert "Verified: another process makes the same 3 plans, to the byte." in err
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert "1 600 s (10 min) train will start in 23 min on node-[1-2]" in rows
+    assert "train waits: its pods do not all fit at once" in rows
+    assert "2 2000 s (33 min) train starts on node-[1-2] (16 GPUs)" in rows
+    code, out, _ = muster(capfd, "replay", run_file, "--at", "10m", "--for", "1d", "-o", "json")
+    document = json.loads(out)
+    assert (code, document["schema"], document["steady"]) == (0, "muster.snapshot.replay/v1", False)
+    placed = [each for each in document["decisions"] if each["decision"] == "place"]
+    assert [(each["workload"], each["time_s"], each["gpu_milli"]) for each in placed] == [("train", 2000.0, 16000)]
+
+
+def test_a_steady_state_is_said(run_file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = muster(capfd, "replay", run_file, "--at", "10m", "--set", "queueing=strict", "--cycles", "1")
+    assert code == 0
+    assert out.endswith("Steady state: nothing is decided in 1 cycle.\n")
+    empty = str(tmp_path / "empty.snap")
+    muster(capfd, "save", "--fleet", "example", "-o", empty)
+    code, out, _ = muster(capfd, "replay", empty)
+    assert (code, "Nothing more happens" in out) == (0, True)
+
+
 MISTAKES = [
+    (("replay", "RUN", "--set", "reservation=3"), "there is no setting 'reservation'"),
+    (("replay", "RUN", "--for", "soon"), "'soon' is no time"),
+    (("anonymize", "RUN", "no/such/x.snap"), "its folder does not exist"),
+    (("anonymize", "RUN", "y.snap", "--map", "no/such/x"), "its folder does not exist"),
     (("save", "-o", "x.snap"), "Give SOURCE, or --fleet and --workload."),
     (("save", "RUN", "--fleet", "example", "-o", "x.snap"), "Give SOURCE, or --fleet and --workload."),
     (("save", "--workload", "generate:mix=philly", "-o", "x.snap"), "--workload needs --fleet"),

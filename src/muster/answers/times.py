@@ -41,3 +41,12 @@ def moment(view: View, time_s: float) -> str:
         return span(time_s)
     at = datetime.fromtimestamp(time_s, UTC)
     return f"{at:%a %H:%M}" if abs(time_s - view.now_s) < 6 * 86400 else f"{at:%Y-%m-%d %H:%M}"
+
+
+def instant(time_s: float) -> str:
+    """An instant to the second: ``2026-11-30 14:03:05 UTC``; of a simulated cluster ``5400 s (1 h 30 min)``."""
+    if math.isinf(time_s):
+        return "never"
+    if time_s < EPOCH_S:
+        return f"{time_s:.7g} s ({span(time_s)})" if time_s >= 60 else span(time_s)
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

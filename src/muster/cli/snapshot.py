@@ -1,4 +1,4 @@
-"""`muster snapshot`: keep one instant of a cluster in a file: save, show, compare."""
+"""`muster snapshot`: keep one instant of a cluster in a file: save, show, compare, anonymize, replay."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import click
 from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, tell, thousands
 
 if TYPE_CHECKING:
+    from muster.answers.replay import Cycle
     from muster.answers.snapshots import Difference, Summary
     from muster.model.snapshot import Snapshot
 
 DIFF_SCHEMA = "muster.snapshot.diff/v1"
+REPLAY_SCHEMA = "muster.snapshot.replay/v1"
 _SHOWN = 8
 
 
@@ -166,10 +168,10 @@ def show(source: str, at: str | None, output: str) -> None:
 
 
 def _print_summary(found: Summary) -> None:
-    from muster.cli.times import instant_text
+    from muster.answers.times import instant
 
     where = f" from {found.source}" if found.source else ""
-    tell(f"Taken at {instant_text(found.taken_s)}{where}.")
+    tell(f"Taken at {instant(found.taken_s)}{where}.")
     levels = ", ".join(f"{count:,} of level {name}" for name, count in found.levels)
     if levels:
         tell(f"Topology: {levels}.")
@@ -220,7 +222,7 @@ def _print_queues(found: Summary) -> None:
 
 
 def _print_largest(found: Summary) -> None:
-    from muster.cli.times import span_text
+    from muster.answers.times import span
 
     if not found.largest:
         return
@@ -231,7 +233,7 @@ def _print_largest(found: Summary) -> None:
     ]  # fmt: skip
     print_table(columns, [
         [each.workload, "waits" if each.state == "pending" else "runs", each.queue, each.user, f"{each.pods:,}",
-         thousands(round(each.gpus, 1)), span_text(max(0.0, found.taken_s - each.since_s))]
+         thousands(round(each.gpus, 1)), span(max(0.0, found.taken_s - each.since_s))]
         for each in found.largest
     ])  # fmt: skip
 
@@ -281,13 +283,13 @@ def diff(before: str, after: str, output: str) -> None:
 
 def _print_differences(found: Sequence[Difference], old: Snapshot, new: Snapshot, most: int | None) -> None:
     from muster.answers.snapshots import WHAT_HAPPENED
-    from muster.cli.times import span_text
+    from muster.answers.times import span
 
     if not found:
         tell("They are the same." if old == new else "They are the same, only listed in another order.")
         return
     later_s = new.taken_s - old.taken_s
-    when = f"{span_text(abs(later_s))} {'later' if later_s > 0 else 'earlier'}" if later_s else "the same instant"
+    when = f"{span(abs(later_s))} {'later' if later_s > 0 else 'earlier'}" if later_s else "the same instant"
     counts = {group: sum(each.group == group for each in found) for group in WHAT_HAPPENED}
     tell(f"{when[0].upper()}{when[1:]}: " + ", ".join(f"{count:,} {group}" for group, count in counts.items() if count))
     for group in WHAT_HAPPENED:
@@ -298,3 +300,157 @@ def _print_differences(found: Sequence[Difference], old: Snapshot, new: Snapshot
             print_table([Column("", group), Column("", "")], shown)
             if len(shown) < len(rows):
                 tell(f"and {len(rows) - len(shown):,} more; -o wide lists all")
+
+
+# -- anonymize --------------------------------------------------------------------------------------------------------
+
+ANONYMIZE_EPILOG = """\b
+Examples:
+  muster snapshot anonymize now.snap for-the-issue.snap
+  muster snapshot anonymize now.snap for-the-vendor.yaml --map names.json
+  MUSTER_ANONYMIZE_KEY=$(cat key) muster snapshot anonymize monday.snap monday-anon.snap
+"""
+
+
+@command.command("anonymize", epilog=ANONYMIZE_EPILOG)
+@click.argument("source")
+@click.argument("out", type=click.Path(dir_okay=False))
+@click.option(
+    "--key", envvar="MUSTER_ANONYMIZE_KEY", default="", metavar="TEXT",
+    help="Add a tag to each name that the same key always gives to the same name. [env: MUSTER_ANONYMIZE_KEY]",
+)  # fmt: skip
+@click.option(
+    "--map", "mapping", type=click.Path(dir_okay=False), metavar="FILE", help="Keep which name became which, as JSON."
+)
+def anonymize_command(source: str, out: str, key: str, mapping: str | None) -> None:
+    """Write a snapshot without the names of anybody or anything, by which the scheduler decides the same.
+
+    Jobs, users, queues, namespaces, nodes, domains, tenants and labels become numbers in the order of their names, as
+    ties are broken by name. Calendar times are moved. Sizes, shapes, GPU models, quotas, limits and priorities stay.
+    """
+    from muster.answers.anonymize import anonymize
+    from muster.model.snapshot import write_atomically
+    from muster.traces.files import check_target
+
+    check_target(out)
+    if mapping is not None:
+        check_target(mapping, "--map")
+    found = anonymize(_read(source), key)
+    _write(found.snapshot, out)
+    if mapping is not None:
+        import msgspec
+
+        names = {what: {new: old for old, new in names.items() if new != old} for what, names in found.names.of.items()}
+        document = {"schema": "muster.snapshot.names/v1", "earlier_s": found.earlier_s, "names": names}
+        write_atomically(mapping, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    say(f"{out}: {_in_short(found.snapshot)}, without names.")
+    if found.unkept:
+        say(
+            f"The new names of {len(found.unkept):,} jobs sort in another way or are of another kind, such as "
+            f"{found.unkept[0]}: where their order decides, the scheduler may decide otherwise."
+        )
+    if mapping is not None:
+        say(f"{mapping}: which name became which. Keep it.")
+    say(f"Next: muster snapshot show {out}")
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+REPLAY_EPILOG = """\b
+Examples:
+  muster snapshot replay now.snap
+  muster snapshot replay now.snap --for 6h --set reservations=4
+  muster snapshot replay now.snap --cycles 1 -o json
+  muster snapshot replay now.snap --for 1d --verify
+"""
+
+
+@command.command("replay", epilog=REPLAY_EPILOG)
+@click.argument("source")
+@click.option("--at", metavar="TIME", help="Of a run file: the instant.")
+@click.option("--cycles", type=click.IntRange(1, 1_000_000), help="So many cycles.  [default: 10, without --for]")
+@click.option("--for", "for_", metavar="TIME", help="The cycles of so long a time, such as 6h.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the scheduler instead of the file's."
+)
+@click.option(
+    "--verify", "verified", is_flag=True, help="Replay in another process, too: plans must be the same bytes."
+)
+@output_option
+def replay_command(
+    source: str, at: str | None, cycles: int | None, for_: str | None, settings: tuple[str, ...], verified: bool,
+    output: str,
+) -> None:  # fmt: skip
+    """Run the next cycles of a snapshot and show each decision with its reason and its numbers.
+
+    Work that runs ends when the scheduler takes it to end: at its limit, or as work like it did. Nothing new is
+    submitted and nothing fails.
+    """
+    import math
+
+    from muster.answers.replay import replay, verify
+    from muster.cli.source import seconds, settings_given
+    from muster.engine.config import config_of
+
+    for_s = math.inf if for_ is None else seconds(for_, "--for")
+    if cycles is None and for_ is None:
+        cycles = 10
+    snapshot = _read(source, at)
+    config = config_of({**dict(snapshot.settings), **settings_given(settings)})
+    found = replay(snapshot, config, cycles=cycles, for_s=for_s)
+    _show_cycles(found, cycles, output)
+    if verified:
+        if not verify(snapshot, config, cycles=cycles, for_s=for_s):
+            say("muster: the second replay decided otherwise; please report it with this snapshot.")
+            raise click.exceptions.Exit(1)
+        say(f"Verified: another process makes the same {len(found):,} plans, to the byte.")
+
+
+def _show_cycles(found: Sequence[Cycle], cycles: int | None, output: str) -> None:
+    from muster.answers.decisions import text_of
+
+    records = [record for each in found for record in each.records()]
+    for record in records:
+        record["text"] = record.get("text") or text_of(record, record["time_s"])
+    if output in ("table", "wide"):
+        _print_cycles(found, records, wide=output == "wide")
+        if cycles is not None and len(found) < cycles:
+            tell("Nothing more happens: no running work is taken to end.")
+        return
+    keys = (
+        "cycle", "time_s", "decision", "workload", "workloads", "for", "reason", "why", "nodes", "pods", "gpu_milli",
+        "borrowed_milli", "backfilled", "start_s", "lost_gpu_s", "cost_gpu_s", "text",
+    )  # fmt: skip
+    columns = [Column("workload", "workload"), *(Column(key, key) for key in keys if key != "workload")]
+    extra = {"cycles": len(found), "steady": not any(each.plan.decisions for each in found)}
+    emit(records, columns, output=output, schema=REPLAY_SCHEMA, list_key="decisions", extra=extra)
+
+
+def _print_cycles(found: Sequence[Cycle], records: Sequence[dict[str, Any]], *, wide: bool) -> None:
+    """The decisions of each cycle; who waits is told where that changes, with -o wide in each cycle."""
+    from muster.answers.decisions import text_of
+    from muster.answers.times import instant
+
+    rows: list[list[str]] = []
+    waited: list[tuple[str, str]] = []
+    for cycle in found:
+        own = [each for each in records if each["cycle"] == cycle.number]
+        texts = [(each["workload"] or f"{each['workloads']:,} jobs", text_of(each, cycle.time_s)) for each in own]
+        waits = [text for text, each in zip(texts, own, strict=True) if each["decision"] == "wait"]
+        if waits == waited and not wide:
+            texts = texts[: len(texts) - len(waits)] or [("", "nothing is decided")]
+        waited = waits
+        for number, text in enumerate(texts or [("", "nothing is decided")]):
+            head = ["", ""] if number else [str(cycle.number), instant(cycle.time_s)]
+            rows.append([*head, *text])
+    titles = Column("", "cycle", right=True), Column("", "at"), Column("", "job"), Column("", "decision")
+    if rows:
+        print_table(titles, rows)
+        click.echo()
+    decided = [each for each in found if each.plan.decisions]
+    if not decided:
+        tell(f"Steady state: nothing is decided in {len(found):,} {'cycle' if len(found) == 1 else 'cycles'}.")
+    elif decided[-1] is not found[-1]:
+        count = len(found) - decided[-1].number
+        rest = "the cycle after it" if count == 1 else f"the {count:,} cycles after it"
+        tell(f"Steady state after cycle {decided[-1].number}: nothing is decided in {rest}.")

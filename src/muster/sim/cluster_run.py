@@ -135,7 +135,7 @@ class ClusterRun:
         self._lenders = [queue.name for queue in snapshot.queues if queue.headroom_milli]
         self._lent, self._lent_since_s = 0, self.first_s
         self.lent_milli_s = 0.0
-        self._due = bool(snapshot.pending)
+        self._due = bool(snapshot.pending or snapshot.running)
         self._adopted = bool(snapshot.running)
         self._woken_s = -math.inf
         self._queue = Events(self._handle)
@@ -149,11 +149,13 @@ class ClusterRun:
             self._units[workload.name] = number, WHOLE
             self._queue.schedule(max(self.first_s, snapshot.taken_s), _payload(_WAKE, number, 0), 1)
             self._wake_for(workload, snapshot.taken_s)
+        if snapshot.running and not snapshot.pending:
+            self._wake(max(self.first_s, snapshot.taken_s))
         for number, run in enumerate(snapshot.running, self._given + len(snapshot.pending)):
             self._adopt(number, run, snapshot.taken_s)
         for each in snapshot.reservations:
             for time_s in (each.start_s, each.end_s):
-                if self.first_s <= time_s < math.inf:
+                if max(self.first_s, snapshot.taken_s) <= time_s < math.inf:
                     self._queue.schedule(time_s, _payload(_WAKE, 0, 0), 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClusterRun:
@@ -190,6 +192,15 @@ class ClusterRun:
                 waiting.difference_update(spell.job for spell in self.spells[seen:])
                 seen = len(self.spells)
         return handled
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next; infinite if nothing does."""
+        return math.inf if (next_s := self._queue.peek()) is None else next_s
+
+    def step(self) -> None:
+        """Handle the next event; a cycle follows the last one of an instant."""
+        self._queue.step()
 
     @property
     def stories(self) -> list[JobStory]:
@@ -656,7 +667,7 @@ class ClusterRun:
         self._held[name] = len(self.holdings)
         places = run.pods if self.options.keep_places else ()
         self.holdings.append(Holding(index, WHOLE, _milli(run.pods), run.started_s, places=places))
-        spell = self.lives.adopt(index, run.started_s)
+        spell = self.lives.adopt(index, run.started_s, run.checkpointed_s, taken_s)
         if spell.until_s < math.inf:
             self._queue.schedule(max(spell.until_s, taken_s), _payload(_END, index, 1), 0)
 

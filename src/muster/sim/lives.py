@@ -92,7 +92,8 @@ class Spell(Struct):
 
     The first ``restart_s`` are its restart; ``until_s`` is when it will end by itself, or be ``killed``. A second of
     work takes ``pace`` seconds; ``size`` is the part of the whole gang that runs, on so many ``nodes``. From
-    ``hangs_s`` on nothing is done.
+    ``hangs_s`` on nothing is done. ``saved_s`` is when it was saved last before the simulation began, which was before
+    ``next_save_s``; NaN where it began to run later.
     """
 
     job: int
@@ -105,6 +106,8 @@ class Spell(Struct):
     size: float = 1.0
     nodes: int = 0
     hangs_s: float = math.inf
+    saved_s: float = math.nan
+    next_save_s: float = math.nan
 
     def ran_s(self, now_s: float) -> float:
         """How long it has worked up to a time, as the clock goes."""
@@ -155,12 +158,21 @@ class Lives:
         number = self._now.get(job)
         return None if number is None else self.spells[number]
 
-    def adopt(self, job: int, started_s: float) -> Spell:
-        """Work that runs at the beginning; its earlier life is not known, so it is on its first start."""
-        story, duration_s = self.stories[job], self.workloads[job].duration_s
+    def adopt(self, job: int, started_s: float, saved_s: float | None, now_s: float) -> Spell:
+        """Work that runs at the beginning, ``now_s``; its earlier life is not known, so it is on its first start.
+
+        ``saved_s`` is when it was saved last; it goes on from there, each interval.
+        """
+        story, workload = self.stories[job], self.workloads[job]
         story.started_s, story.starts = started_s, 1
-        until_s = math.inf if duration_s is None else started_s + duration_s
-        return self._enter(Spell(job, started_s, 0.0, until_s, killed=False))
+        until_s = math.inf if workload.duration_s is None else started_s + workload.duration_s
+        spell = Spell(job, started_s, 0.0, until_s, killed=False)
+        saving = workload.checkpointing
+        if saving is not None and saving.interval_s > 0:
+            spell.saved_s = started_s if saved_s is None else max(saved_s, started_s)
+            passed = math.floor(max(0.0, now_s - spell.saved_s) / saving.interval_s) + 1
+            spell.next_save_s = spell.saved_s + passed * saving.interval_s
+        return self._enter(spell)
 
     def begin(
         self, job: int, now_s: float, pods: Sequence[PodPlacement], gpu_milli: int, *, since_s: float,
@@ -236,4 +248,9 @@ class Lives:
         saved, ran_s = self.workloads[spell.job].checkpointing, spell.ran_s(now_s)
         if saved is None or not saved.interval_s > 0 or ran_s <= 0:
             return 0.0
+        if not math.isnan(spell.saved_s):
+            until_s = spell.start_s + spell.restart_s + ran_s
+            past = math.floor((until_s - spell.next_save_s) / saved.interval_s + 1e-9)
+            saved_s = spell.saved_s if past < 0 else spell.next_save_s + past * saved.interval_s
+            return min(ran_s, max(0.0, saved_s - spell.start_s - spell.restart_s))
         return min(ran_s, math.floor(ran_s / saved.interval_s + 1e-9) * saved.interval_s)
