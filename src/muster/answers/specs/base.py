@@ -31,6 +31,7 @@ class Specs(Struct, frozen=True):
         fleet: the fleet that they are asked of; nodes that a node affinity, a feature or a host list allows bear a
             label of their own there, which the pods select.
         notes: what was counted otherwise than it may be meant.
+        marks: those labels, as a selector writes them, and what they stand for.
     """
 
     source: str
@@ -38,3 +39,4 @@ class Specs(Struct, frozen=True):
     workloads: tuple[Workload, ...]
     fleet: Fleet
     notes: tuple[Note, ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()

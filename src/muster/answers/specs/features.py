@@ -31,7 +31,7 @@ def feature_mark(places: Places, text: str) -> dict[str, str]:
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != re.sub(r"\s", "", text) or not tokens:
         raise InputError(f"is {text[:40]!r}", hint="features joined by & and |")
-    return places.mark(("features", text), _Parser(places, tokens, text).parse())
+    return places.mark(f"--constraint={text}", _Parser(places, tokens, text).parse())
 
 
 class _Parser:

@@ -76,7 +76,9 @@ def read_objects(text: str, path: str, fleet: Fleet) -> Specs:
         hint = f"it reads {', '.join(READERS)}, and sbatch scripts, which begin with #!"
         raise InputError("holds nothing that makes pods", file=path, hint=hint)
     _refuse_twice(workloads, path)
-    return Specs(path, " and ".join(kinds), tuple(workloads), context.places.fleet, tuple(context.notes))
+    return Specs(
+        path, " and ".join(kinds), tuple(workloads), context.places.fleet, tuple(context.notes), context.places.words
+    )
 
 
 def _kind(document: Document) -> str:

@@ -25,7 +25,7 @@ class Places:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._keys = frozenset(key for labels in {node.labels for node in fleet} for key, _ in labels)
-        self._marks: list[tuple[tuple[object, ...], frozenset[str]]] = []
+        self._marks: list[tuple[str, frozenset[str]]] = []
 
     @property
     def fleet(self) -> Fleet:
@@ -38,6 +38,11 @@ class Places:
                 if node.name in names:
                     nodes[at] = replace(node, labels=tuple(sorted((*node.labels, (f"{MARK}{number}", "yes")))))
         return replace(self._fleet, nodes=tuple(nodes))
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """Each mark as a selector writes it, and what it stands for."""
+        return tuple((f"{MARK}{number}=yes", words) for number, (words, _) in enumerate(self._marks, 1))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -91,18 +96,17 @@ class Places:
                 if key not in self._keys:
                     unknown.append(key)
             elif key in MODEL_LABELS:
-                found.update(self.mark(("model", value), lambda node, value=value: is_model(node, value)))
+                found.update(self.mark(f"{key}={value}", lambda node, value=value: is_model(node, value)))
             else:
-                found.update(
-                    self.mark((key, value), lambda node, key=key, value=value: self.labels(node).get(key) == value)
-                )
+                has = {node.name for node in self.nodes if self.labels(node).get(key) == value}
+                found.update(self.mark(f"{key}={value}", lambda node, has=has: node.name in has))
         return found, unknown
 
-    def mark(self, key: tuple[object, ...], allows: Callable[[Node], bool]) -> dict[str, str]:
-        """The label that the nodes bear which ``allows`` takes; ``key`` says the same each time."""
-        number = next((at for at, (known, _) in enumerate(self._marks, 1) if known == key), 0)
+    def mark(self, words: str, allows: Callable[[Node], bool]) -> dict[str, str]:
+        """The label that the nodes bear which ``allows`` takes; ``words`` say what that is, the same each time."""
+        number = next((at for at, (known, _) in enumerate(self._marks, 1) if known == words), 0)
         if not number:
-            self._marks.append((key, frozenset(node.name for node in self.nodes if allows(node))))
+            self._marks.append((words, frozenset(node.name for node in self.nodes if allows(node))))
             number = len(self._marks)
         return {f"{MARK}{number}": "yes"}
 

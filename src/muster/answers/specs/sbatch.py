@@ -84,7 +84,7 @@ def read_batch(text: str, path: str, snapshot: Snapshot) -> Specs:
             first["array"], f"{at_once:,} of its {total:,} tasks may run at a time, each a job: these are asked for"
         )
         workloads = tuple(replace(workload, name=f"{workload.name}_{number}") for number in range(at_once))
-    return Specs(path, "sbatch", workloads, reader.places.fleet, tuple(reader.notes))
+    return Specs(path, "sbatch", workloads, reader.places.fleet, tuple(reader.notes), reader.places.words)
 
 
 class _Reader:
@@ -268,10 +268,10 @@ class _Reader:
         found: dict[str, str] = {}
         if "exclude" in options:
             out = frozenset(self._hosts(options["exclude"]))
-            found.update(self.places.mark(("not", tuple(sorted(out))), lambda node: node.name not in out))
+            found.update(self.places.mark(f"--exclude={options['exclude'].value}", lambda node: node.name not in out))
         if "nodelist" in options:
             only = frozenset(self._hosts(options["nodelist"]))
-            found.update(self.places.mark(("only", tuple(sorted(only))), lambda node: node.name in only))
+            found.update(self.places.mark(f"--nodelist={options['nodelist'].value}", lambda node: node.name in only))
         if "constraint" in options:
             option = options["constraint"]
             try:

@@ -124,10 +124,17 @@ def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, st
         labels = places.labels(node)
         return any(_term_takes(term, labels, node.name) for term in required.node_selector_terms)
 
-    mark = places.mark(("affinity", repr(required)), allows)
+    mark = places.mark(f"node affinity {' or '.join(map(_shown, required.node_selector_terms))}", allows)
     if not any(map(allows, places.nodes)):
         reader.note(f"{where}.affinity.nodeAffinity", "no node meets it")
     return mark
+
+
+def _shown(term: Term) -> str:
+    """A term in words, such as ``tier In (2, 3) and pool Exists``."""
+    each = [*(term.match_expressions or ()), *(term.match_fields or ())]
+    parts = [f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "") for one in each]
+    return " and ".join(parts) or "nothing"
 
 
 def _check(reader: PodReader, each: Expression, at: str) -> None:
