@@ -92,6 +92,23 @@ def test_the_same_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("source")
+def test_explain_tells_changes_that_were_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--pods", "6", "--gpus", "8", "--queue", "research", "--topology", "rack"]
+    code, out, _ = called(asked, capsys)
+    assert (code, out.splitlines()[-1]) == (1, "Add --explain for the smallest changes by which it would start.")
+    code, out, _ = called([*asked, "--explain"], capsys)
+    assert code == 1
+    assert "change of the work" in out
+    code, out, _ = called([*asked, "--explain", "-o", "json"], capsys)
+    (changes,) = json.loads(out)["changes"]
+    assert changes["job"] == "asked"
+    fewer = next(each for each in changes["of_the_work"] if each["kind"] == "smaller")
+    pods = int(fewer["changes"][0].removeprefix("job asked pods="))
+    assert called(["--pods", str(pods), *asked[2:]], capsys)[0] == 0
+    assert called(["--pods", str(pods + 1), *asked[2:]], capsys)[0] == 1
+
+
+@pytest.mark.usefixtures("source")
 def test_notes_and_several_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = called(["deployment.yaml", "--queue", "serving"], capsys)
     assert code == 1

@@ -15,6 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.answers.fixes import Fix, find_fixes
 from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.hostlist import compress
 from muster.answers.specs.base import Note, Specs
@@ -30,6 +31,13 @@ from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
 from muster.planning.placed import Placements
 from muster.traces.files import near
+
+OWN_KINDS = frozenset(
+    ("topology", "limit", "flavor", "selector", "taint", "host", "shape", "smaller", "queue", "hold", "labels")
+)
+"""Kinds of `muster.answers.fixes.Fix` that change the work itself and nothing else."""
+
+MOST_CHANGES = 12
 
 
 class Displaced(Struct, frozen=True):
@@ -102,6 +110,14 @@ class Fit(Struct, frozen=True):
     def fits(self) -> bool:
         """Whether all of it starts now."""
         return all(each.place is not None for each in self.answers)
+
+
+class Changes(Struct, frozen=True):
+    """By what a gang would start sooner: ``own`` are changes of the work itself, ``others`` all else."""
+
+    job: str
+    own: tuple[Fix, ...]
+    others: tuple[Fix, ...]
 
 
 class Asked(Struct, frozen=True):
@@ -229,6 +245,16 @@ def _waits(view: FitView, workload: Workload, specs: Specs, budget: Budget | Non
     blockers = why(view, workload.name).blockers
     told = tuple(replace(each, text=in_words(each.text, specs)) for each in blockers)
     return Answer(workload, blockers=told, forecast=forecast(view, workload.name, budget=budget))
+
+
+def changes_that_fit(view: FitView, answer: Answer, specs: Specs) -> Changes:
+    """By which changes a gang that waits would start now: first those of the work itself, then those of others' or of
+    the fleet; each tried with the scheduler's own cycle (`muster.answers.fixes`)."""
+    start_s = answer.forecast.expected_s if answer.forecast else None
+    found = find_fixes(view, answer.workload.name, limit=MOST_CHANGES, start_s=start_s).fixes
+    told = [replace(each, title=in_words(each.title, specs)) for each in found if each.changes]
+    own = tuple(each for each in told if each.kind in OWN_KINDS)
+    return Changes(answer.workload.name, own, tuple(each for each in told if each.kind not in OWN_KINDS))
 
 
 def in_words(text: str, specs: Specs) -> str:

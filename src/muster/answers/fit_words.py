@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from muster.answers.fit import Answer, Delayed, Displaced, FitView
+from muster.answers.fixes import Fix
 from muster.answers.sentences import tag
 from muster.answers.times import EPOCH_S, moment, span
 from muster.answers.words import gpus, listed, plural, pods_of
@@ -101,3 +102,11 @@ def delay(view: FitView, each: Delayed) -> list[str]:
     if math.isinf(each.starts_s):
         return [each.job, f"would start {was}, and waits", "not known"]
     return [each.job, f"starts {_at(view, each.starts_s)} and not {was}", f"{span(each.starts_s - each.was_s)} later"]
+
+
+def change(fix: Fix) -> list[str]:
+    """A row: what to change, what that costs others, when it then starts."""
+    title = fix.title if fix.slowdown is None else f"{fix.title} (its step x {fix.slowdown:.2f})"
+    parts = [f"{fix.cost_gpu_s / 3600:,.1f} GPU-hours lost"] if fix.cost_gpu_s else []
+    parts += [f"{fix.delayed_gpu_s / 3600:,.1f} GPU-hours later"] if fix.delayed_gpu_s else []
+    return [title, ", ".join(parts) or "nothing", "now" if fix.starts_in_s <= 0 else span(fix.starts_in_s)]

@@ -11,12 +11,16 @@ from muster.cli.source import seconds, source_options, view_of
 from muster.errors import InputError
 
 if TYPE_CHECKING:
-    from muster.answers.fit import Answer, Asked, Fit, FitView
+    from collections.abc import Sequence
+
+    from muster.answers.fit import Answer, Asked, Changes, Fit, FitView
+    from muster.answers.fixes import Fix
     from muster.answers.specs.base import Specs
     from muster.model.snapshot import Snapshot
 
 SCHEMA = "muster.fit/v1"
 MOST_ROWS = 12
+MOST_EXPLAINED, MOST_OTHERS = 3, 4
 
 EPILOG = """\b
 Examples:
@@ -66,18 +70,25 @@ def command(
     It is put into the snapshot, and the scheduler's own cycle decides: where it stands, who gives way, who starts
     later; and if it does not start, why not, and when it would.
     """
-    from muster.answers.fit import fit
+    from muster.answers.fit import changes_that_fit, fit
 
     view = view_of(source, at, settings)
     specs = _specs(spec, view.snapshot, given)
     told, fitted = fit(view.snapshot, specs, view.config, _asked(given))
+    waits = [each for each in told.answers if each.place is None][:MOST_EXPLAINED] if explain else []
+    changes = [changes_that_fit(fitted, each, specs) for each in waits]
     if output in ("json", "yaml"):
-        emit_document(document(told, fitted, specs), output)
+        emit_document(document(told, fitted, specs, changes if explain else None), output)
     elif output == "name":
         for node in dict.fromkeys(pod.node for each in told.answers if each.place for pod in each.place.pods):
             click.echo(node)
     else:
         _print(told, fitted, specs)
+        for each in changes:
+            _print_changes(each)
+        if not (told.fits or explain):
+            click.echo()
+            tell("Add --explain for the smallest changes by which it would start.")
     raise click.exceptions.Exit(0 if told.fits else 1)
 
 
@@ -124,11 +135,13 @@ def _asked(given: dict[str, Any]) -> Asked:
 # -- for machines
 
 
-def document(told: Fit, view: FitView, specs: Specs) -> dict[str, Any]:
-    """What is told, as plain values."""
+def document(told: Fit, view: FitView, specs: Specs, changes: Sequence[Changes] | None = None) -> dict[str, Any]:
+    """What is told, as plain values; ``changes`` None: they were not asked for."""
     import msgspec
 
+    explained = {} if changes is None else {"changes": [_changes(each) for each in changes]}
     return {
+        **explained,
         "schema": SCHEMA,
         "spec": {"source": specs.source, "kind": specs.kind},
         "now_s": view.now_s,
@@ -138,6 +151,20 @@ def document(told: Fit, view: FitView, specs: Specs) -> dict[str, Any]:
         "delayed": msgspec.to_builtins(list(told.delayed)),
         "notes": msgspec.to_builtins(list(told.notes)),
     }
+
+
+def _changes(each: Changes) -> dict[str, Any]:
+    def listed(fixes: Sequence[Fix]) -> list[dict[str, Any]]:
+        return [
+            {
+                "kind": fix.kind, "title": fix.title, "changes": list(map(str, fix.changes)),
+                "lost_gpu_s": fix.cost_gpu_s, "delayed_gpu_s": fix.delayed_gpu_s, "starts_in_s": fix.starts_in_s,
+                "slowdown": fix.slowdown, "displaced": list(fix.displaced), "delayed": list(fix.delayed),
+            }
+            for fix in fixes
+        ]  # fmt: skip
+
+    return {"job": each.job, "of_the_work": listed(each.own), "of_others": listed(each.others)}
 
 
 def _job(each: Answer) -> dict[str, Any]:
@@ -201,6 +228,20 @@ def _print(told: Fit, view: FitView, specs: Specs) -> None:
         tell("To be known:")
         for note in told.notes:
             tell(f"  {note}")
+
+
+def _print_changes(each: Changes) -> None:
+    from muster.answers.fit_words import change
+
+    click.echo()
+    if not each.own and not each.others:
+        tell(f"No single change was found by which {each.job} would start now.")
+    for title, fixes in (("change of the work", each.own), ("or, by others", each.others[:MOST_OTHERS])):
+        if fixes:
+            if title != "change of the work" and each.own:
+                click.echo()
+            columns = [Column("title", title), Column("cost", "costs others"), Column("when", "starts in")]
+            print_table(columns, [change(fix) for fix in fixes])
 
 
 def _print_displaced(view: FitView, told: Fit, displacement: Any, delay: Any) -> None:
