@@ -122,52 +122,85 @@ def _told_once(load: Callable[..., Any]) -> Callable[..., Any]:
 caching.Cache.load_overload = _told_once(caching.Cache.load_overload)
 
 
+FREE_CPU, FREE_MEMORY, FREE_PODS, ALL_CPU, ALL_MEMORY, ALL_PODS, ALL_GPUS, KIND, SHARED, VERSION = range(10)
+"""Columns of `NodeArrays.table`."""
+
+ON_NODE = 3
+"""What is free, needed or kept on a node is a row: CPU, memory and pods (as the columns above), then each device."""
+
+USE, OFFER = range(2)
+"""Parts of `NodeArrays.gpu_ways`."""
+
+CHANGES, KEPT, RING = range(3)
+"""In `NodeArrays.changes`: how many changes there were, the sum of ``SHARED``, and where the ring begins."""
+
+CPU, MEMORY, GPUS, GPU_MILLI, CONSTRAINT, OWNER, FIRST, COUNT, PLACE, SLICES = range(10)
+"""Columns of `ShapeArrays.table`."""
+
+
 class NodeArrays(NamedTuple):
-    """The state of N nodes with at most G GPUs each, in tie order: the first of equal nodes wins.
+    """The state of N nodes with at most G GPUs each, in tie order: the first of equal nodes wins. All int64.
 
-    All int64. ``kind`` is the node's hardware kind; ``free_*`` what is left; ``gpu_free`` is N x G, 0 beyond
-    ``gpus`` and on unhealthy devices; ``pods`` the pods on the node; ``gpu_classes`` N x (G + 2), the pods by GPU
-    class (`gpu_class`); ``version`` rises with each change; ``changes`` is a ring of the nodes changed last,
-    ``change_count[0]`` how many changes there were, and ``change_count[1]`` the sum of ``shared``.
+    ``table`` is N x 10: what is left on the node and what it has in all, without limit very much; ``KIND`` is its
+    hardware kind, ``VERSION`` rises with each change, ``SHARED`` is how many of its GPUs are kept from others by those
+    who share them. ``gpu_free`` is N x G, 0 beyond ``ALL_GPUS`` and on unhealthy devices; ``gpu_classes`` N x (G + 2),
+    the pods by GPU class (`gpu_class`); ``changes`` two numbers and a ring of the nodes changed last.
 
-    ``gpu_use`` (N x G) says who shares a GPU: owner << 32 | used MIG slices << 16 | number of pods; 0 is nobody, and
-    pods that take it whole are not counted. ``shared`` is how many GPUs of the node are kept from others by that.
-    ``gpu_mig`` (N x G, fixed) is what MIG instances a GPU offers: number of its table << 40 | a bit a placement.
+    ``gpu_ways`` is 2 x N x G. ``USE`` says who shares a GPU: owner << 32 | used MIG slices << 16 | number of pods; 0 is
+    nobody, and pods that take it whole are not counted. ``OFFER`` (fixed) is what MIG instances a GPU offers: number of
+    its table << 40 | a bit a placement.
+
+    There are few arrays because compiled code takes an argument for each number that describes one; by the names of
+    columns Python sees them one by one.
     """
 
-    kind: Ints
-    cpu_total: Ints
-    memory_total: Ints
-    gpus: Ints
-    cpu_free: Ints
-    memory_free: Ints
+    table: Ints
     gpu_free: Ints
-    pods: Ints
+    gpu_ways: Ints
     gpu_classes: Ints
-    gpu_use: Ints
-    gpu_mig: Ints
-    shared: Ints
-    version: Ints
     changes: Ints
-    change_count: Ints
+
+    cpu_free = property(lambda self: self.table[:, FREE_CPU])
+    memory_free = property(lambda self: self.table[:, FREE_MEMORY])
+    pods_free = property(lambda self: self.table[:, FREE_PODS])
+    cpu_total = property(lambda self: self.table[:, ALL_CPU])
+    memory_total = property(lambda self: self.table[:, ALL_MEMORY])
+    gpus = property(lambda self: self.table[:, ALL_GPUS])
+    kind = property(lambda self: self.table[:, KIND])
+    shared = property(lambda self: self.table[:, SHARED])
+    version = property(lambda self: self.table[:, VERSION])
+    gpu_use = property(lambda self: self.gpu_ways[USE])
+    gpu_mig = property(lambda self: self.gpu_ways[OFFER])
+
+    @property
+    def pods(self) -> Ints:
+        """The pods on each node."""
+        return self.table[:, ALL_PODS] - self.table[:, FREE_PODS]
+
+    @property
+    def change_count(self) -> int:
+        """How many changes there were."""
+        return int(self.changes[CHANGES])
 
 
 class ShapeArrays(NamedTuple):
     """What S pod shapes ask for; all int64. ``static_refusals`` is C x N: refusals that no change of state lifts.
 
-    ``sharing`` is 5 x S (rows are named in `muster.policy.sharing`): the owner of its share; first and number of the
-    rows that are its MIG instances, one a start; and of such a row its placement (as in ``gpu_mig``) and its slices.
-    ``layouts`` has a row a MIG table: of each placement log2(memory slices) << 16 | slices; 0 is none.
+    ``table`` is S x 10: what a pod asks for, the row of its constraint in ``static_refusals``, and how it shares GPUs:
+    the owner of its share; first and number of the rows that are its MIG instances, one a start; and of such a row its
+    placement (as in ``OFFER``) and its slices. ``layouts`` has a row a MIG table: of each placement
+    log2(memory slices) << 16 | slices; 0 is none.
     """
 
-    cpu: Ints
-    memory: Ints
-    gpus: Ints
-    gpu_milli: Ints
-    constraint: Ints
+    table: Ints
     static_refusals: Ints
-    sharing: Ints
     layouts: Ints
+
+    cpu = property(lambda self: self.table[:, CPU])
+    memory = property(lambda self: self.table[:, MEMORY])
+    gpus = property(lambda self: self.table[:, GPUS])
+    gpu_milli = property(lambda self: self.table[:, GPU_MILLI])
+    constraint = property(lambda self: self.table[:, CONSTRAINT])
 
 
 class Knowledge(NamedTuple):
@@ -184,10 +217,10 @@ class Knowledge(NamedTuple):
     typical_share: Floats
 
 
-_i1, _i2 = types.int64[::1], types.int64[:, ::1]
+_i1, _i2, _i3 = types.int64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
 _f1, _f2 = types.float64[::1], types.float64[:, ::1]
-NODES_TYPE = types.NamedTuple([*[_i1] * 6, _i2, _i1, _i2, _i2, _i2, _i1, _i1, _i1, _i1], NodeArrays)
-SHAPES_TYPE = types.NamedTuple([_i1, _i1, _i1, _i1, _i1, _i2, _i2, _i2], ShapeArrays)
+NODES_TYPE = types.NamedTuple([_i2, _i2, _i3, _i2, _i1], NodeArrays)
+SHAPES_TYPE = types.NamedUniTuple(_i2, 3, ShapeArrays)
 KNOWLEDGE_TYPE = types.NamedTuple([_f1, _f1, _f2, _i1, _f1], Knowledge)
 _f1_row, _i1_row = types.float64[::1], types.int8[::1]
 SCORES_SIGNATURE = types.void(types.int64, _i1, types.int64, NODES_TYPE, SHAPES_TYPE, KNOWLEDGE_TYPE, _f1_row, _i1_row)
@@ -242,6 +275,14 @@ def direct(function: _Function) -> _Function:
         return result
 
     return call
+
+
+def part(function: _Function) -> _Function:
+    """A `kernel` that becomes part of each kernel that calls it before that is compiled, and has no code of its own.
+
+    Good for what is called in few places: the code of a kernel is compiled again with each of its callers.
+    """
+    return kernel(function, inline="always")
 
 
 def vector_kernel(function: _Function) -> _Function:

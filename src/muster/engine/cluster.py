@@ -24,7 +24,7 @@ from muster.engine.topology import MOST_PER_NODE
 from muster.engine.topology import place_gang as place_in_topology
 from muster.engine.whole import place_in_fullest
 from muster.errors import InputError
-from muster.kernels import Ints, direct
+from muster.kernels import ON_NODE, Ints, direct
 from muster.model.fleet import TOPOLOGY_LEVELS, WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.parallelism import NO_GROUPS, RankGroups, rank_groups
 from muster.model.plan import PodPlacement
@@ -280,7 +280,7 @@ class Cluster:
     def note_refused(self, kind: GangKind, flavor: str, reason: Reason) -> None:
         """The gang does not fit on what is free now."""
         kind.refused[flavor] = (self._releases, reason)
-        kind.changes[flavor] = int(self.state.nodes.change_count[0])
+        kind.changes[flavor] = self.state.nodes.change_count
 
     def still_refused(self, kind: GangKind, flavor: str) -> Reason | None:
         """Why the gang does not fit, if that is known already; None if it must be tried.
@@ -293,7 +293,7 @@ class Cluster:
         if noted is None:
             return None
         at, reason = noted
-        if len(kind.pod_sets) > 1 and kind.changes[flavor] != int(self.state.nodes.change_count[0]):
+        if len(kind.pod_sets) > 1 and kind.changes[flavor] != self.state.nodes.change_count:
             return None
         if at == self._releases:
             return reason
@@ -362,7 +362,7 @@ class Cluster:
 
 
 class Hold:
-    """What is kept for others: nodes, and of each its CPU, memory and devices (a row a node)."""
+    """What is kept for others: nodes, and of each its CPU, memory, pods and devices (a row a node)."""
 
     def __init__(self, rows: Ints, amounts: Ints) -> None:
         self.rows = rows
@@ -372,7 +372,7 @@ class Hold:
 def whole_nodes(cluster: Cluster, rows: Sequence[int]) -> Hold:
     """A hold on all that is free on some nodes."""
     width = cluster.state.nodes.gpu_free.shape[1]
-    return Hold(np.array(rows, np.int64), np.full((len(rows), 2 + width), np.iinfo(np.int64).max // 4, np.int64))
+    return Hold(np.array(rows, np.int64), np.full((len(rows), ON_NODE + width), np.iinfo(np.int64).max // 4, np.int64))
 
 
 def _with_flavors(fleet: Fleet) -> Fleet:

@@ -21,7 +21,7 @@ from muster.engine.pending import Gang
 from muster.engine.predict import surely_s
 from muster.engine.running import RunningGang, RunningSet
 from muster.engine.timeline import Slot
-from muster.kernels import Floats, Ints, direct
+from muster.kernels import ON_NODE, Floats, Ints, direct
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.reasons import Reason
 
@@ -53,7 +53,7 @@ class Future:
     def __init__(self, cluster: Cluster, running: RunningSet, now_s: float) -> None:
         self._cluster = cluster
         self._running = running
-        self._width = 2 + cluster.state.nodes.gpu_free.shape[1]
+        self._width = ON_NODE + cluster.state.nodes.gpu_free.shape[1]
         self._low = np.zeros(self._width, np.int64)
         self._build(now_s)
 

@@ -184,7 +184,7 @@ class Placer:
             for name in ("scores", "refusals", "seen", "position", "devices"):
                 old = getattr(self._cache, name)
                 getattr(grown, name)[: old.shape[0]] = old
-            self._cache = grown._replace(random=self._cache.random)
+            self._cache = grown._replace(marks=self._cache.marks)
         return self._cache
 
 
@@ -198,14 +198,11 @@ def new_cache(rows: int, nodes: int, seed: int) -> place.ScoreCache:
         raise StateError("seeds are not negative")
     return place.ScoreCache(
         scores=np.full((rows, nodes), -np.inf),
-        refusals=np.zeros((rows, nodes), np.int16),
+        refusals=np.zeros((rows, nodes), np.uint16),
         seen=np.full((rows, nodes), -1, np.int32),
         position=np.full(rows, -1, np.int64),
         scratch=np.zeros(1 << (2 * max(nodes, 1)).bit_length(), np.int64),
-        hashes=np.zeros(nodes, np.int64),
-        twin=np.zeros(nodes, np.int64),
-        due=np.zeros(nodes, np.int64),
-        random=np.array([(seed * 2654435761 + 97) & 0x7FFFFFFF], np.int64),
-        placed=np.zeros(2, np.int64),
+        work=np.zeros((3, nodes), np.int64),
+        marks=np.array([(seed * 2654435761 + 97) & 0x7FFFFFFF, 0, 0], np.int64),
         devices=np.zeros((rows, nodes), np.int8),
     )

@@ -19,7 +19,7 @@ from muster.catalog.mig import MIG_TABLES, MigTable
 from muster.catalog.mig_layouts import check_layout
 from muster.catalog.mig_placements import MOST_PLACEMENTS, MigPlacement, mig_placements, table_number, table_of
 from muster.errors import InputError
-from muster.kernels import Ints
+from muster.kernels import ON_NODE, Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Device, Node
 from muster.model.queue import Queue
 from muster.model.workload import PodSet, PodShape
@@ -111,7 +111,7 @@ def layouts() -> Ints:
 
 
 def instances(profile: str, tables: Iterable[MigTable]) -> list[tuple[MigPlacement, int]]:
-    """All ways to place a profile on the GPUs of some tables, each with its bit as in `NodeArrays.gpu_mig`."""
+    """All ways to place a profile on the GPUs of some tables, each with its bit as in a GPU's ``OFFER``."""
     found: list[tuple[MigPlacement, int]] = []
     for table in tables:
         number, name = table_number(table) << TABLE_SHIFT, _profile_name(table, profile)
@@ -138,7 +138,7 @@ def mig_milli(profile: str, models: Iterable[str]) -> int:
 
 
 def offered(node: Node, device: Device) -> int:
-    """What a device offers, as in `NodeArrays.gpu_mig`: every placement, or those that are carved; 0: no MIG.
+    """What a device offers, as in a GPU's ``OFFER``: every placement, or those that are carved; 0: no MIG.
 
     Raises:
         InputError: it is carved into instances that it cannot have.
@@ -176,7 +176,7 @@ def device_milli(device: Device) -> int:
 
 
 def first_use(device: Device) -> int:
-    """`NodeArrays.gpu_use` of a device without pods: one that is carved is never anybody's but MIG pods'."""
+    """``USE`` of a device without pods: one that is carved is never anybody's but MIG pods'."""
     return MIG << OWNER_SHIFT | 1 if device.mig_profiles and device.healthy else 0
 
 
@@ -225,8 +225,8 @@ def _offers(node: Node, device: Device, profile: str) -> bool:
 def keep_whole(amounts: Ints) -> None:
     """Where shares have owners, a GPU of which something is kept is kept whole: else another owner could begin there.
 
-    ``amounts`` has a row a node: CPU, memory, then each device; changed in place. As with any hold, nothing is kept
-    that is not free.
+    ``amounts`` has a row a node: CPU, memory and pods, then each device; changed in place. As with any hold, nothing is
+    kept that is not free.
     """
-    devices = amounts[:, 2:]
+    devices = amounts[:, ON_NODE:]
     devices[devices > 0] = np.maximum(devices[devices > 0], WHOLE_GPU_MILLI)

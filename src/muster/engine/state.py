@@ -23,26 +23,41 @@ from muster.engine.sharing import (
     offered,
 )
 from muster.errors import CapacityError, InputError, StateError
-from muster.kernels import Ints, NodeArrays, ShapeArrays, direct
+from muster.kernels import (
+    ALL_CPU,
+    ALL_GPUS,
+    ALL_MEMORY,
+    ALL_PODS,
+    CHANGES,
+    COUNT,
+    FIRST,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    KEPT,
+    KIND,
+    ON_NODE,
+    OWNER,
+    PLACE,
+    RING,
+    SHARED,
+    SLICES,
+    USE,
+    Ints,
+    NodeArrays,
+    ShapeArrays,
+    direct,
+)
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
-from muster.policy.sharing import (
-    ANYBODY,
-    COUNT,
-    FIRST,
-    MIG,
-    OWNER,
-    OWNER_SHIFT,
-    PLACE,
-    SHARERS,
-    SLICE_SHIFT,
-    SLICES,
-    TABLE_SHIFT,
-)
+from muster.policy.sharing import ANYBODY, MIG, OWNER_SHIFT, SHARERS, SLICE_SHIFT, TABLE_SHIFT
 
 _apply = direct(apply)
 _instance_fits, _best_instance = direct(instance_free), direct(best_instance)
+
+NO_LIMIT = 1 << 40
+"""Pods that a node may have where nobody said how many."""
 
 MOST_GPUS_PER_NODE = 62
 """Devices of a node are a bit mask in a signed 64-bit integer."""
@@ -105,7 +120,7 @@ class FleetState:
         self.shape_list: list[PodShape] = []
         self._shape_ids: dict[PodShape, int] = {}
         self._constraint_ids: dict[_Constraint, int] = {}
-        self._shape_table = np.zeros((10, 16), np.int64)
+        self._shape_table = np.zeros((16, 10), np.int64)
         self._shapes: ShapeArrays | None = None
         self._layouts = layouts()
         self._tables = fleet_tables(self.node_list)
@@ -131,17 +146,14 @@ class FleetState:
     def shapes(self) -> ShapeArrays:
         """What the shapes ask for, with room to spare after the last one."""
         known = self._shapes
-        if known is None or known.static_refusals is not self._static or known.cpu.base is not self._shape_table:
-            table = self._shape_table
-            cpu, memory, gpus, milli, constraint = table[:5]
-            known = ShapeArrays(cpu, memory, gpus, milli, constraint, self._static, table[5:], self._layouts)
-            self._shapes = known
+        if known is None or known.static_refusals is not self._static or known.table is not self._shape_table:
+            known = self._shapes = ShapeArrays(self._shape_table, self._static, self._layouts)
         return known
 
     @property
     def shape_capacity(self) -> int:
         """How many shapes the arrays have room for."""
-        return self._shape_table.shape[1]
+        return self._shape_table.shape[0]
 
     def shape_id(self, shape: PodShape) -> int:
         """The row of a shape; a new one is added on its first sight, with MIG one more for each start."""
@@ -164,8 +176,8 @@ class FleetState:
     def _add_row(self, shape: PodShape, milli: int, sharing: tuple[int, ...]) -> int:
         index = len(self.shape_list)
         if index == self.shape_capacity:
-            self._shape_table = np.ascontiguousarray(np.pad(self._shape_table, ((0, 0), (0, index))))
-        self._shape_table[:, index] = (
+            self._shape_table = np.pad(self._shape_table, ((0, index), (0, 0)))
+        self._shape_table[index] = (
             shape.cpu_milli, shape.memory_bytes, shape.gpus, milli, self._constraint_id(shape), *sharing,
         )  # fmt: skip
         self.shape_list.append(shape)
@@ -177,7 +189,7 @@ class FleetState:
         Raises:
             CapacityError: there is no instance that starts there.
         """
-        first, count = self._shape_table[5 + FIRST, shape], self._shape_table[5 + COUNT, shape]
+        first, count = self._shape_table[shape, FIRST], self._shape_table[shape, COUNT]
         device = devices.bit_length() - 1
         if not count or not 0 <= device < self.nodes.gpu_free.shape[1]:
             return shape
@@ -186,7 +198,7 @@ class FleetState:
         else:
             table = int(self.nodes.gpu_mig[node, device]) >> TABLE_SHIFT
             rows = range(int(first), int(first + count))
-            of_table = [row for row in rows if int(self._shape_table[5 + PLACE, row]) >> TABLE_SHIFT == table]
+            of_table = [row for row in rows if int(self._shape_table[row, PLACE]) >> TABLE_SHIFT == table]
             found = next((row for row in of_table if self.instances[row].start == start), -1)
         if found < 0:
             where = f"{self.node_names[node]}: GPU {device}"
@@ -225,12 +237,8 @@ class FleetState:
             raise StateError(f"{old.name} cannot become a node of another name, place or number of GPUs")
         before, after = _node_arrays([old], np.zeros(1, np.int64)), _node_arrays([node], np.zeros(1, np.int64))
         self._share_anew(position, old, node, after.gpu_mig[0])
-        nodes.cpu_total[position] = node.cpu_milli
-        nodes.memory_total[position] = node.memory_bytes
-        nodes.gpus[position] = node.healthy_gpus
-        nodes.cpu_free[position] += node.cpu_milli - old.cpu_milli
-        nodes.memory_free[position] += node.memory_bytes - old.memory_bytes
         for arrays, sign in ((before, -1), (after, 1)):
+            nodes.table[position, : ALL_GPUS + 1] += sign * arrays.table[0, : ALL_GPUS + 1]
             width = arrays.gpu_free.shape[1]
             nodes.gpu_free[position, :width] += sign * arrays.gpu_free[0]
         kind = _hardware(node)
@@ -241,8 +249,8 @@ class FleetState:
         for key, constraint in self._constraint_ids.items():
             self._static[constraint, position] = static_refusal(node, *key)
         nodes.version[position] += 1
-        nodes.changes[nodes.change_count[0] % nodes.changes.shape[0]] = position
-        nodes.change_count[0] += 1
+        nodes.changes[RING + nodes.change_count % (len(nodes.changes) - RING)] = position
+        nodes.changes[CHANGES] += 1
 
     def _share_anew(self, position: int, old: Node, node: Node, offered: Ints) -> None:
         """What a node's GPUs offer, and the sharer that keeps those that are carved from others, as it is now."""
@@ -259,7 +267,7 @@ class FleetState:
                     after = int(nodes.gpu_use[position, device.index] or keeper - 1) + sign
                     nodes.gpu_use[position, device.index] = after if after & SHARERS else 0
         kept = int((nodes.gpu_use[position] >> OWNER_SHIFT > ANYBODY).sum())
-        nodes.change_count[1] += kept - nodes.shared[position]
+        nodes.changes[KEPT] += kept - nodes.shared[position]
         nodes.shared[position] = kept
         if any(device.mig_profiles for device in node.devices):
             self.owned = True
@@ -328,7 +336,7 @@ class FleetState:
             ("memory", fresh.memory_free, self.nodes.memory_free),
             ("GPU", fresh.gpu_free, self.nodes.gpu_free),
             ("shares of GPUs", fresh.gpu_use, self.nodes.gpu_use),
-            ("pods", fresh.pods, self.nodes.pods),
+            ("pods", fresh.pods_free, self.nodes.pods_free),
         )
         for what, expected, present in pairs:
             wrong = np.argwhere((expected != present) | (present < 0))
@@ -346,7 +354,8 @@ class FleetState:
 
     def _require_free(self, allocation: Allocation) -> None:
         node, shape = allocation.node, self.shape_list[allocation.shape]
-        short = shape.cpu_milli > self.nodes.cpu_free[node] or shape.memory_bytes > self.nodes.memory_free[node]
+        cpu, memory, pods = self.nodes.table[node, :ON_NODE].tolist()
+        short = shape.cpu_milli > cpu or shape.memory_bytes > memory or pods < 1
         devices = allocation.device_indexes
         if len(devices) != shape.gpus or any(index >= self.nodes.gpu_free.shape[1] for index in devices):
             raise CapacityError(f"{self.node_names[node]}: {shape.gpus} GPUs asked for, {len(devices)} named")
@@ -364,7 +373,7 @@ class FleetState:
     def _require_open(self, allocation: Allocation, nodes: NodeArrays) -> None:
         """Raise `CapacityError` where others share a device, or the slices of a MIG instance are another's."""
         node, row = allocation.node, allocation.shape
-        owner = int(self._shape_table[5 + OWNER, row])
+        owner = int(self._shape_table[row, OWNER])
         for device in allocation.device_indexes:
             where = f"{self.node_names[node]}: GPU {device}"
             use = int(nodes.gpu_use[node, device])
@@ -375,7 +384,7 @@ class FleetState:
             what = f"MIG {self.shape_list[row].mig_profile}"
             if row not in self.instances:
                 raise CapacityError(f"{where} cannot have {what} without a start")
-            if use >> SLICE_SHIFT & int(self._shape_table[5 + SLICES, row]):
+            if use >> SLICE_SHIFT & int(self._shape_table[row, SLICES]):
                 raise CapacityError(f"{where} has no {what} at slice {self.instances[row].start} left")
 
 
@@ -437,7 +446,7 @@ def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
     if width > MOST_GPUS_PER_NODE:
         name = next(node.name for node in nodes if len(node.devices) == width)
         raise InputError(f"node {name} has {width} GPUs; at most {MOST_GPUS_PER_NODE} are supported", field="gpus")
-    gpu_free, gpu_use, gpu_mig = gpus = np.zeros((3, count, width), np.int64)
+    gpus = np.zeros((3, count, width), np.int64)
     alike: dict[tuple[int, str], Ints] = {}
     for row, node in enumerate(nodes):
         key = id(node.devices), node.sharing
@@ -446,22 +455,16 @@ def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
             for device in node.devices:
                 alike[key][:, device.index] = device_milli(device), first_use(device), offered(node, device)
         gpus[:, row] = alike[key]
-    cpu = np.array([node.cpu_milli for node in nodes], np.int64)
-    memory = np.array([node.memory_bytes for node in nodes], np.int64)
-    return NodeArrays(
-        kind=kind_of,
-        cpu_total=cpu,
-        memory_total=memory,
-        gpus=np.array([node.healthy_gpus for node in nodes], np.int64),
-        cpu_free=cpu.copy(),
-        memory_free=memory.copy(),
-        gpu_free=gpu_free,
-        pods=np.zeros(count, np.int64),
-        gpu_classes=np.zeros((count, MOST_GPUS_PER_NODE + 2 if width > 16 else 18), np.int64),
-        gpu_use=gpu_use,
-        gpu_mig=gpu_mig,
-        shared=(gpu_use != 0).sum(axis=1).astype(np.int64),
-        version=np.zeros(count, np.int64),
-        changes=np.zeros(max(count, 1), np.int64),
-        change_count=np.array([0, np.count_nonzero(gpu_use)], np.int64),
-    )
+    gpu_free, gpu_ways = gpus[0].copy(), np.ascontiguousarray(gpus[1:])
+    table = np.zeros((count, 10), np.int64)
+    table[:, ALL_CPU] = [node.cpu_milli for node in nodes]
+    table[:, ALL_MEMORY] = [node.memory_bytes for node in nodes]
+    table[:, ALL_PODS] = [node.max_pods or NO_LIMIT for node in nodes]
+    table[:, ALL_GPUS] = [node.healthy_gpus for node in nodes]
+    table[:, [FREE_CPU, FREE_MEMORY, FREE_PODS]] = table[:, [ALL_CPU, ALL_MEMORY, ALL_PODS]]
+    table[:, KIND] = kind_of
+    table[:, SHARED] = (gpu_ways[USE] != 0).sum(axis=1)
+    changes = np.zeros(RING + max(count, 1), np.int64)
+    changes[KEPT] = table[:, SHARED].sum()
+    classes = np.zeros((count, MOST_GPUS_PER_NODE + 2 if width > 16 else 18), np.int64)
+    return NodeArrays(table, gpu_free, gpu_ways, classes, changes)

@@ -13,7 +13,7 @@ from muster.engine.pending import Gang
 from muster.engine.predict import Span
 from muster.engine.running import RunningGang
 from muster.engine.sharing import keep_whole
-from muster.kernels import Ints, direct
+from muster.kernels import ON_NODE, Ints, direct
 from muster.model.plan import Reserve
 
 _add_use, _keep_for_all = direct(add_use), direct(keep_for_all)
@@ -22,11 +22,11 @@ _add_use, _keep_for_all = direct(add_use), direct(keep_for_all)
 class Slot:
     """A reserved start: the gang's places ``rows`` (node, shape and device mask) from ``start_s`` to ``end_s``.
 
-    ``need`` and ``coming`` have a row for each of ``nodes``: CPU, memory, then each device. ``need`` is what the gang
-    takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it). What is
-    needed and not coming must stay free: work that would still run at the start cannot have it. Where GPUs are kept
-    from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits for
-    has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when
+    ``need`` and ``coming`` have a row for each of ``nodes``: CPU, memory and pods, then each device. ``need`` is what
+    the gang takes there; ``coming`` is what running work will have given back by its start (``waits_for`` names it).
+    What is needed and not coming must stay free: work that would still run at the start cannot have it. Where GPUs are
+    kept from others by those who share them, a GPU is needed ``whole``. A start is ``sure`` if all work that it waits
+    for has a stated limit; then only such work may run past it. ``lasts_s`` is how long the gang was taken to run when
     it was made; that is ``limited`` if it is the limit that its owner stated.
     """
 
@@ -40,7 +40,7 @@ class Slot:
         self.end_s = start_s + lasts_s
         self.rows = rows
         self.nodes: Ints = np.unique(rows[0])
-        self.need = np.zeros((len(self.nodes), 2 + cluster.state.nodes.gpu_free.shape[1]), np.int64)
+        self.need = np.zeros((len(self.nodes), ON_NODE + cluster.state.nodes.gpu_free.shape[1]), np.int64)
         _add_use(rows, 1, self.nodes, self.need, cluster.state.shapes)
         self.whole = cluster.state.owned
         if self.whole:

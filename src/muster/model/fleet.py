@@ -66,6 +66,7 @@ class Node(Struct, frozen=True):
         spare: only replacements of lost pods may use it.
         purchase: how it is paid: ``reserved``, ``on-demand`` or ``spot``; empty where nobody said.
         sharing: how its GPUs may be shared: one of NODE_SHARING; empty: in any way, each GPU in one at a time.
+        max_pods: how many pods it may have at once, as its kubelet counts them; 0: nobody limits that.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Node(Struct, frozen=True):
     purchase: str = ""
     spare: bool = False
     sharing: str = ""
+    max_pods: int = 0
 
     @property
     def flavor(self) -> str:

@@ -49,6 +49,7 @@ class Reason(Enum):
     GPU_SHARED = (13, Tier.WAITING_FOR_CAPACITY, "enough GPU is free, but on GPUs that others share or that are split")
     CPU_FREE = (9, Tier.WAITING_FOR_CAPACITY, "too little CPU is free")
     MEMORY_FREE = (10, Tier.WAITING_FOR_CAPACITY, "too little memory is free")
+    POD_COUNT = (15, Tier.WAITING_FOR_CAPACITY, "node has as many pods as it may")
     CAPACITY = (22, Tier.WAITING_FOR_CAPACITY, "its pods do not all fit at once")
     ONE_DOMAIN = (23, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not in one domain of the level that it requires")
     APART = (28, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not as far apart as it requires")

@@ -267,8 +267,9 @@ class _Problem:
     def run(self, rows: Ints, order: Ints, known: Knowledge, score: Scores = default.score) -> tuple[float, Floats]:
         """Place a stream: the weighted allocation (percent), and the percent rejected by size class and horizon."""
         state = self.state
-        arrays = NodeArrays(*(np.ascontiguousarray(array[order]) for array in state.nodes[:-2]),
-                            changes=state.nodes.changes.copy(), change_count=np.zeros(2, np.int64))  # fmt: skip
+        nodes, changes = state.nodes, np.zeros_like(state.nodes.changes)
+        ways, classes = np.ascontiguousarray(nodes.gpu_ways[:, order]), nodes.gpu_classes[order]
+        arrays = NodeArrays(nodes.table[order], nodes.gpu_free[order], ways, classes, changes)
         shapes = state.shapes._replace(static_refusals=np.ascontiguousarray(state.shapes.static_refusals[:, order]))
         out = np.zeros((2, len(rows)), np.int64)
         cache = new_cache(len(state.shape_list), self.nodes, 0)

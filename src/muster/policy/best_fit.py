@@ -11,15 +11,23 @@ Source: the policy 05-BestFit of the FGD paper's experiments (USENIX ATC 2023).
 
 from __future__ import annotations
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
-from muster.policy.dot_product import MOST_CPU_MILLI, MOST_GPU_MILLI
-from muster.policy.gpus import free_milli, tightest_device
+from muster.kernels import (
+    CPU,
+    FREE_CPU,
+    GPU_MILLI,
+    GPUS,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    scorer_kernel,
+)
+from muster.policy.gpus import MOST_CPU_MILLI, MOST_GPU_MILLI, free_milli, tightest_device
 
 
 @scorer_kernel
 def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, cut to an integer."""
-    left = (nodes.cpu_free[node] - shapes.cpu[shape]) / MOST_CPU_MILLI * 0.5
-    asked = shapes.gpus[shape] * shapes.gpu_milli[shape]
+    left = (nodes.table[node, FREE_CPU] - shapes.table[shape, CPU]) / MOST_CPU_MILLI * 0.5
+    asked = shapes.table[shape, GPUS] * shapes.table[shape, GPU_MILLI]
     left += (free_milli(node, nodes) - asked) / MOST_GPU_MILLI * 0.5
-    return float(int((1.0 - left) * 100.0)), tightest_device(node, shapes.gpu_milli[shape], nodes)
+    return float(int((1.0 - left) * 100.0)), tightest_device(node, shapes.table[shape, GPU_MILLI], nodes)

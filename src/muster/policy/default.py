@@ -29,7 +29,22 @@ from __future__ import annotations
 # pyright: reportReturnType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 import numpy as np
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
+from muster.kernels import (
+    ALL_PODS,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    GPU_MILLI,
+    GPUS,
+    KIND,
+    MEMORY,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    kernel,
+    scorer_kernel,
+)
 from muster.policy.gpus import WHOLE, idle_gpus
 
 HOLE, SECOND, CPU_1, MEMORY_1, CPU_2, MEMORY_2, BLOCK, PACK_GPU, PACK_MEMORY, FRESH, OPEN, KEEP, PACK_CPU = range(13)
@@ -51,10 +66,10 @@ def stranded(value: float, cpu: int, memory: int, weights: Knowledge, which: int
 def newly_stranded(before: float, after: float, node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays,
                    knowledge: Knowledge) -> float:  # fmt: skip
     """Weighted growth of both stranded values when the node's value goes from ``before`` to ``after``."""
-    cpu = nodes.cpu_free[node]
-    memory = nodes.memory_free[node]
-    cpu_after = cpu - shapes.cpu[shape]
-    memory_after = memory - shapes.memory[shape]
+    cpu = nodes.table[node, FREE_CPU]
+    memory = nodes.table[node, FREE_MEMORY]
+    cpu_after = cpu - shapes.table[shape, CPU]
+    memory_after = memory - shapes.table[shape, MEMORY]
     first = stranded(after, cpu_after, memory_after, knowledge, 0) - stranded(before, cpu, memory, knowledge, 0)
     second = stranded(after, cpu_after, memory_after, knowledge, 1) - stranded(before, cpu, memory, knowledge, 1)
     return first + knowledge.weights[SECOND] * second
@@ -70,16 +85,16 @@ def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowled
         left = nodes.gpu_free[node, device]
         value += knowledge.curve[left]
         free += left
-    wanted = shapes.gpus[shape]
-    base = -w[FRESH] if nodes.pods[node] == 0 else 0.0
+    wanted = shapes.table[shape, GPUS]
+    base = -w[FRESH] if nodes.table[node, FREE_PODS] == nodes.table[node, ALL_PODS] else 0.0
     if wanted == 0:
-        cpu_left = nodes.cpu_free[node] - shapes.cpu[shape]
+        cpu_left = nodes.table[node, FREE_CPU] - shapes.table[shape, CPU]
         base -= newly_stranded(value, value, node, shape, nodes, shapes, knowledge)
         return base - w[KEEP] * value - w[PACK_CPU] * cpu_left / CPU_UNIT, 0
-    milli = shapes.gpu_milli[shape]
-    table = knowledge.by_kind[nodes.kind[node]]
+    milli = shapes.table[shape, GPU_MILLI]
+    table = knowledge.by_kind[nodes.table[node, KIND]]
     taken = wanted * milli
-    memory_left = nodes.memory_free[node] - shapes.memory[shape]
+    memory_left = nodes.table[node, FREE_MEMORY] - shapes.table[shape, MEMORY]
     base -= w[PACK_MEMORY] * memory_left / MEMORY_UNIT + w[PACK_GPU] * (free - taken) / 1000.0
     base -= table[PRICE] * taken / 1000.0
     idle = idle_gpus(node, nodes)

@@ -10,18 +10,24 @@ Source: the policy 02-DotProd of the FGD paper's experiments (USENIX ATC 2023), 
 
 from __future__ import annotations
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
-from muster.policy.gpus import free_milli, tightest_device
-
-MOST_CPU_MILLI = 128000.0
-MOST_GPU_MILLI = 8000.0
+from muster.kernels import (
+    CPU,
+    FREE_CPU,
+    GPU_MILLI,
+    GPUS,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    scorer_kernel,
+)
+from muster.policy.gpus import MOST_CPU_MILLI, MOST_GPU_MILLI, free_milli, tightest_device
 
 
 @scorer_kernel
 def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, cut to an integer in 0..100."""
-    asked = shapes.gpus[shape] * shapes.gpu_milli[shape]
-    cpu = (nodes.cpu_free[node] / MOST_CPU_MILLI) * (shapes.cpu[shape] / MOST_CPU_MILLI)
+    asked = shapes.table[shape, GPUS] * shapes.table[shape, GPU_MILLI]
+    cpu = (nodes.table[node, FREE_CPU] / MOST_CPU_MILLI) * (shapes.table[shape, CPU] / MOST_CPU_MILLI)
     gpu = (free_milli(node, nodes) / MOST_GPU_MILLI) * (asked / MOST_GPU_MILLI)
-    device = tightest_device(node, shapes.gpu_milli[shape], nodes)
+    device = tightest_device(node, shapes.table[shape, GPU_MILLI], nodes)
     return float(int(100.0 * (1.0 - (cpu + gpu) / 2.0))), device

@@ -14,7 +14,17 @@ from __future__ import annotations
 
 import math
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, kernel, scorer_kernel
+from muster.kernels import (
+    CPU,
+    FREE_CPU,
+    GPU_MILLI,
+    GPUS,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    kernel,
+    scorer_kernel,
+)
 from muster.policy.fragmentation import fragment_milli
 from muster.policy.gpus import WHOLE
 
@@ -28,10 +38,10 @@ def gradient_score(less: float) -> int:
 @scorer_kernel
 def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above. The node is changed to the state after the pod and back; nothing of it stays."""
-    wanted = shapes.gpus[shape]
-    milli = shapes.gpu_milli[shape]
+    wanted = shapes.table[shape, GPUS]
+    milli = shapes.table[shape, GPU_MILLI]
     before = fragment_milli(node, nodes, shapes, knowledge)
-    nodes.cpu_free[node] -= shapes.cpu[shape]
+    nodes.table[node, FREE_CPU] -= shapes.table[shape, CPU]
     best = 0
     chosen = -1
     if wanted == 1 and milli < WHOLE:
@@ -54,5 +64,5 @@ def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowled
         for device in range(nodes.gpu_free.shape[1]):
             if (taken >> device) & 1:
                 nodes.gpu_free[node, device] += milli
-    nodes.cpu_free[node] += shapes.cpu[shape]
+    nodes.table[node, FREE_CPU] += shapes.table[shape, CPU]
     return float(best), chosen

@@ -16,7 +16,21 @@ from __future__ import annotations
 # pyright: reportArgumentType=false
 from msgspec.structs import replace
 
-from muster.kernels import Floats, Knowledge, NodeArrays, ShapeArrays, entry_kernel, kernel
+from muster.kernels import (
+    CONSTRAINT,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    GPU_MILLI,
+    GPUS,
+    MEMORY,
+    Floats,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+    kernel,
+)
 from muster.model.workload import PodShape, ShapeMix
 from muster.policy.gpus import fitting_and_spoiled, free_milli
 from muster.policy.sharing import fitting_and_kept, plain
@@ -71,18 +85,18 @@ def fragment_milli(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge:
     for index in range(knowledge.typical.shape[0]):
         share = knowledge.typical_share[index]
         shape = knowledge.typical[index]
-        cpu_fits = nodes.cpu_free[node] >= shapes.cpu[shape]
-        wanted = shapes.gpus[shape]
+        cpu_fits = nodes.table[node, FREE_CPU] >= shapes.table[shape, CPU]
+        wanted = shapes.table[shape, GPUS]
         if wanted == 0:
             if cpu_fits:
                 cpu_pod += share * total
             else:
                 cpu_pod_lack += share * total
             continue
-        if shapes.static_refusals[shapes.constraint[shape], node] != 0:
+        if shapes.static_refusals[shapes.table[shape, CONSTRAINT], node] != 0:
             no_access += share * total
             continue
-        milli = shapes.gpu_milli[shape]
+        milli = shapes.table[shape, GPU_MILLI]
         fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
         if fitting >= wanted:
             if cpu_fits:
@@ -109,23 +123,23 @@ def fragment_causes(node: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge
     for index in range(knowledge.typical.shape[0]):
         share = knowledge.typical_share[index]
         shape = knowledge.typical[index]
-        wanted = shapes.gpus[shape]
+        wanted = shapes.table[shape, GPUS]
         if wanted == 0:
             out[NO_GPU_ASKED] += share * total
             continue
-        if shapes.static_refusals[shapes.constraint[shape], node] != 0:
+        if shapes.static_refusals[shapes.table[shape, CONSTRAINT], node] != 0:
             out[WRONG_MODEL] += share * total
             continue
-        milli = shapes.gpu_milli[shape]
+        milli = shapes.table[shape, GPU_MILLI]
         if plain(node, shape, nodes, shapes):
             fitting, spoiled = fitting_and_spoiled(node, milli, nodes)
         else:
             fitting, spoiled = fitting_and_kept(node, shape, nodes, shapes)
         if fitting < wanted:
             out[LACK_OF_GPU if total < wanted * milli else WRONG_SHAPE] += share * total
-        elif nodes.cpu_free[node] < shapes.cpu[shape]:
+        elif nodes.table[node, FREE_CPU] < shapes.table[shape, CPU]:
             out[LACK_OF_CPU] += share * total
-        elif nodes.memory_free[node] < shapes.memory[shape]:
+        elif nodes.table[node, FREE_MEMORY] < shapes.table[shape, MEMORY]:
             out[LACK_OF_MEMORY] += share * total
         else:
             out[LEFTOVER] += share * spoiled

@@ -12,7 +12,14 @@ Source: the policy 03-GpuClustering of the FGD paper's experiments (USENIX ATC 2
 
 from __future__ import annotations
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import (
+    GPU_MILLI,
+    GPUS,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    scorer_kernel,
+)
 from muster.policy.gpus import free_milli, gpu_class, tightest_device
 
 MOST_GPU_MILLI = 8000
@@ -21,10 +28,10 @@ MOST_GPU_MILLI = 8000
 @scorer_kernel
 def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, an integer in 0..100."""
-    own = gpu_class(shapes.gpus[shape], shapes.gpu_milli[shape])
+    own = gpu_class(shapes.table[shape, GPUS], shapes.table[shape, GPU_MILLI])
     if own == 0:
         return 0.0, 0
-    device = tightest_device(node, shapes.gpu_milli[shape], nodes)
+    device = tightest_device(node, shapes.table[shape, GPU_MILLI], nodes)
     others = False
     for group in range(1, nodes.gpu_classes.shape[1]):
         if group != own and nodes.gpu_classes[node, group] > 0:

@@ -11,20 +11,28 @@ Source: the policy 04-GpuPacking of the FGD paper's experiments (USENIX ATC 2023
 
 from __future__ import annotations
 
-from muster.kernels import Knowledge, NodeArrays, ShapeArrays, scorer_kernel
+from muster.kernels import (
+    ALL_GPUS,
+    GPU_MILLI,
+    GPUS,
+    Knowledge,
+    NodeArrays,
+    ShapeArrays,
+    scorer_kernel,
+)
 from muster.policy.gpus import WHOLE, idle_gpus, tightest_device
 
 
 @scorer_kernel
 def score(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays, knowledge: Knowledge) -> tuple[float, int]:
     """The score above, an integer in 0..100."""
-    wanted = shapes.gpus[shape]
+    wanted = shapes.table[shape, GPUS]
     if wanted == 0:
         return 0.0, 0
-    milli = shapes.gpu_milli[shape]
+    milli = shapes.table[shape, GPU_MILLI]
     device = tightest_device(node, milli, nodes)
     idle = idle_gpus(node, nodes)
-    if idle == nodes.gpus[node]:
+    if idle == nodes.table[node, ALL_GPUS]:
         return float(max(33 - idle, idle)), device
     if milli == WHOLE:
         return float(max(50 - wanted, 33)), device

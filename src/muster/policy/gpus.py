@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from muster.kernels import NodeArrays, kernel
+from muster.kernels import (
+    NodeArrays,
+    kernel,
+)
 
 WHOLE = 1000
+MOST_CPU_MILLI, MOST_GPU_MILLI = 128000.0, 8000.0
+"""The largest node of the fleet of the FGD paper."""
 
 
 @kernel

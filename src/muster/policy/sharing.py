@@ -6,27 +6,36 @@ device. Elsewhere the engine chooses it, by the rules below.
 
 from __future__ import annotations
 
-from muster.kernels import NodeArrays, ShapeArrays, kernel
-
-OWNER, FIRST, COUNT, PLACE, SLICES = range(5)
-"""Rows of `ShapeArrays.sharing`."""
+from muster.kernels import (
+    COUNT,
+    FIRST,
+    GPU_MILLI,
+    OFFER,
+    OWNER,
+    PLACE,
+    SHARED,
+    SLICES,
+    USE,
+    NodeArrays,
+    ShapeArrays,
+    kernel,
+)
 
 NO_SHARER, ANYBODY, MIG, FIRST_OWNER = -1, 0, 1, 2
 """Owners of shares: pods that share nothing, those that trust everybody, MIG instances, then tenants by mode."""
 
 OWNER_SHIFT, SLICE_SHIFT = 32, 16
-"""Where in `NodeArrays.gpu_use` the owner and the used slices begin; below them is the number of sharers."""
+"""Where in a GPU's ``USE`` the owner and the used slices begin; below them is the number of sharers."""
 
 SLICE_MASK = SHARERS = (1 << 16) - 1
 TABLE_SHIFT = 40
-"""Where in `NodeArrays.gpu_mig` and the row PLACE the number of the MIG table begins; below are placements, a bit each.
-"""
+"""Where in a GPU's ``OFFER`` and in the column ``PLACE`` the number of the MIG table begins; below are placements."""
 
 
 @kernel
 def plain(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> bool:
     """Whether what is free tells all: nobody on the node keeps others off its GPUs, nor does the pod."""
-    return nodes.shared[node] == 0 and shapes.sharing[OWNER, shape] <= ANYBODY
+    return nodes.table[node, SHARED] == 0 and shapes.table[shape, OWNER] <= ANYBODY
 
 
 @kernel
@@ -38,10 +47,10 @@ def may_share(use: int, owner: int) -> bool:
 @kernel
 def instance_fits(node: int, device: int, row: int, nodes: NodeArrays, shapes: ShapeArrays) -> bool:
     """Whether the MIG instance of a row (profile and start) is one of the GPU's, and none of its slices is used."""
-    place, offered = shapes.sharing[PLACE, row], nodes.gpu_mig[node, device]
+    place, offered = shapes.table[row, PLACE], nodes.gpu_ways[OFFER, node, device]
     if place >> TABLE_SHIFT != offered >> TABLE_SHIFT or place & offered & ((1 << TABLE_SHIFT) - 1) == 0:
         return False
-    return shapes.sharing[SLICES, row] & (nodes.gpu_use[node, device] >> SLICE_SHIFT) & SLICE_MASK == 0
+    return shapes.table[row, SLICES] & (nodes.gpu_ways[USE, node, device] >> SLICE_SHIFT) & SLICE_MASK == 0
 
 
 @kernel
@@ -50,17 +59,17 @@ def room_on(node: int, device: int, shape: int, nodes: NodeArrays, shapes: Shape
 
     Exact for MIG instances, too: those of one profile either never overlap, or there may be one only.
     """
-    room = nodes.gpu_free[node, device] // shapes.gpu_milli[shape]
-    owner = shapes.sharing[OWNER, shape]
-    if room == 0 or not may_share(nodes.gpu_use[node, device], owner):
+    room = nodes.gpu_free[node, device] // shapes.table[shape, GPU_MILLI]
+    owner = shapes.table[shape, OWNER]
+    if room == 0 or not may_share(nodes.gpu_ways[USE, node, device], owner):
         return 0
     if owner != MIG:
         return room
     count = 0
     taken = 0
-    first = shapes.sharing[FIRST, shape]
-    for row in range(first, first + shapes.sharing[COUNT, shape]):
-        slices = shapes.sharing[SLICES, row]
+    first = shapes.table[shape, FIRST]
+    for row in range(first, first + shapes.table[shape, COUNT]):
+        slices = shapes.table[row, SLICES]
         if slices & taken == 0 and instance_fits(node, device, row, nodes, shapes):
             taken |= slices
             count += 1

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from muster.kernels import NodeArrays, ShapeArrays, entry_kernel, kernel
-from muster.policy.gpus import free_milli
-from muster.policy.sharing import (
+from muster.kernels import (
     COUNT,
     FIRST,
-    MIG,
+    GPU_MILLI,
+    GPUS,
+    OFFER,
     OWNER,
+    SHARED,
+    SLICES,
+    USE,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+    kernel,
+    part,
+)
+from muster.policy.gpus import free_milli
+from muster.policy.sharing import (
+    MIG,
     SLICE_MASK,
     SLICE_SHIFT,
-    SLICES,
     TABLE_SHIFT,
     fitting_and_kept,
     instance_fits,
@@ -30,7 +41,7 @@ SHARING_MODE = 1 << 14
 @kernel
 def shared_refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """Why the GPUs of a node do not do for the pod: the reason that is nearest to being solved; 0 if they do."""
-    wanted, milli, owner = shapes.gpus[shape], shapes.gpu_milli[shape], shapes.sharing[OWNER, shape]
+    wanted, milli, owner = shapes.table[shape, GPUS], shapes.table[shape, GPU_MILLI], shapes.table[shape, OWNER]
     fitting, _ = fitting_and_kept(node, shape, nodes, shapes)
     if fitting >= wanted:
         return 0
@@ -39,7 +50,7 @@ def shared_refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays
     for device in range(nodes.gpu_free.shape[1]):
         if nodes.gpu_free[node, device] >= milli:
             roomy += 1
-            if may_share(nodes.gpu_use[node, device], owner):
+            if may_share(nodes.gpu_ways[USE, node, device], owner):
                 open_ += 1
     if open_ >= wanted and owner == MIG:
         return MIG_START
@@ -52,7 +63,7 @@ def shared_refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays
 def choose_shared(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """The devices for a pod, as a bit mask: of those that take it the ones with least room, the lowest of equals."""
     mask = 0
-    for _ in range(shapes.gpus[shape]):
+    for _ in range(shapes.table[shape, GPUS]):
         best = -1
         for device in range(nodes.gpu_free.shape[1]):
             left = nodes.gpu_free[node, device]
@@ -78,16 +89,16 @@ def best_instance(node: int, devices: int, shape: int, nodes: NodeArrays, shapes
     device = 0
     while (devices >> device) & 1 == 0:
         device += 1
-    offered = nodes.gpu_mig[node, device]
-    used = (nodes.gpu_use[node, device] >> SLICE_SHIFT) & SLICE_MASK
+    offered = nodes.gpu_ways[OFFER, node, device]
+    used = (nodes.gpu_ways[USE, node, device] >> SLICE_SHIFT) & SLICE_MASK
     table = offered >> TABLE_SHIFT
     best = -1
     most = -1
-    first = shapes.sharing[FIRST, shape]
-    for row in range(first, first + shapes.sharing[COUNT, shape]):
+    first = shapes.table[shape, FIRST]
+    for row in range(first, first + shapes.table[shape, COUNT]):
         if not instance_fits(node, device, row, nodes, shapes):
             continue
-        after = used | shapes.sharing[SLICES, row]
+        after = used | shapes.table[row, SLICES]
         left = 0
         for place in range(shapes.layouts.shape[1]):
             layout = shapes.layouts[table, place]
@@ -105,20 +116,20 @@ def instance_free(node: int, device: int, row: int, nodes: NodeArrays, shapes: S
     return instance_fits(node, device, row, nodes, shapes)
 
 
-@kernel
+@part
 def sharing_hash(node: int, nodes: NodeArrays) -> int:
     """A hash over who shares which GPU of a node."""
-    value = nodes.shared[node]
+    value = nodes.table[node, SHARED]
     for device in range(nodes.gpu_free.shape[1]):
-        value = value * 1000003 ^ (nodes.gpu_use[node, device] >> SLICE_SHIFT)
+        value = value * 1000003 ^ (nodes.gpu_ways[USE, node, device] >> SLICE_SHIFT)
     return value & 0x7FFFFFFFFFFFFFFF
 
 
-@kernel
+@part
 def same_sharing(one: int, other: int, nodes: NodeArrays) -> bool:
     """Whether the GPUs of two nodes are shared in the same way, and may be split in the same way."""
-    differ = nodes.shared[one] ^ nodes.shared[other]
+    differ = nodes.table[one, SHARED] ^ nodes.table[other, SHARED]
     for device in range(nodes.gpu_free.shape[1]):
-        differ |= nodes.gpu_mig[one, device] ^ nodes.gpu_mig[other, device]
-        differ |= (nodes.gpu_use[one, device] ^ nodes.gpu_use[other, device]) >> SLICE_SHIFT
+        differ |= nodes.gpu_ways[OFFER, one, device] ^ nodes.gpu_ways[OFFER, other, device]
+        differ |= (nodes.gpu_ways[USE, one, device] ^ nodes.gpu_ways[USE, other, device]) >> SLICE_SHIFT
     return differ == 0

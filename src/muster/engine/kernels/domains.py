@@ -5,8 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from muster.engine.kernels.nodes import apply
-from muster.engine.kernels.place import RANDOM, Scene, give, random_below, refresh, select_devices
-from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
+from muster.engine.kernels.place import RANDOM, ROW, Scene, give, random_below, refresh, select_devices
+from muster.kernels import (
+    ALL_GPUS,
+    CONSTRAINT,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    GPU_MILLI,
+    GPUS,
+    MEMORY,
+    Ints,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+    kernel,
+)
 from muster.policy.sharing import plain, room_on
 
 WHOLE = 1000
@@ -25,7 +40,7 @@ def slots_of(free: int, milli: int) -> int:
 @kernel
 def shared_room(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """`distinct_room` on a node where GPUs are shared."""
-    gpus = shapes.gpus[shape]
+    gpus = shapes.table[shape, GPUS]
     slots = 0
     for device in range(nodes.gpu_free.shape[1]):
         slots += room_on(node, device, shape, nodes, shapes)
@@ -73,14 +88,14 @@ def node_rooms(
 
     Equal pods take the same wherever they land, so this is exact: whatever the order, as many fit as are counted.
     """
-    constraint = shapes.constraint[shape]
-    cpu, memory = shapes.cpu[shape], shapes.memory[shape]
-    gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
+    constraint = shapes.table[shape, CONSTRAINT]
+    cpu, memory = shapes.table[shape, CPU], shapes.table[shape, MEMORY]
+    gpus, milli = shapes.table[shape, GPUS], shapes.table[shape, GPU_MILLI]
     total = 0
     for index in range(start, end):
         node = order[index]
-        room = most
-        if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.gpus[node]:
+        room = min(most, max(nodes.table[node, FREE_PODS], 0))
+        if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.table[node, ALL_GPUS]:
             room = 0
         if gpus > 0 and room > 0:
             if plain(node, shape, nodes, shapes):
@@ -88,9 +103,9 @@ def node_rooms(
             else:
                 room = min(room, shared_room(node, shape, nodes, shapes))
         if cpu > 0 and room > 0:
-            room = min(room, nodes.cpu_free[node] // cpu)
+            room = min(room, nodes.table[node, FREE_CPU] // cpu)
         if memory > 0 and room > 0:
-            room = min(room, nodes.memory_free[node] // memory)
+            room = min(room, nodes.table[node, FREE_MEMORY] // memory)
         out[node] = room
         total += room
     return total
@@ -115,7 +130,7 @@ def roomiest_devices(node: int, wanted: int, milli: int, nodes: NodeArrays) -> i
 def roomiest_shared(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """`roomiest_devices` on a node where GPUs are shared."""
     mask = 0
-    for _ in range(shapes.gpus[shape]):
+    for _ in range(shapes.table[shape, GPUS]):
         best = -1
         most = -1
         for device in range(nodes.gpu_free.shape[1]):
@@ -144,7 +159,7 @@ def best_member(shape: int, order: Ints, start: int, end: int, scene: Scene) -> 
             best = node
     if scene.selection != RANDOM or feasible == 0:
         return best
-    skip = random_below(feasible, scene.cache.random)
+    skip = random_below(feasible, scene.cache.marks)
     for index in range(start, end):
         if row[order[index]] != -np.inf:
             if skip == 0:
@@ -162,7 +177,7 @@ def fill_spans(shape: int, spans: Ints, order: Ints, scene: Scene, out: Ints) ->
     taken back.
     """
     nodes, shapes = scene.nodes, scene.shapes
-    gpus, milli = shapes.gpus[shape], shapes.gpu_milli[shape]
+    gpus, milli = shapes.table[shape, GPUS], shapes.table[shape, GPU_MILLI]
     placed = 0
     for span in range(spans.shape[1]):
         for _ in range(spans[2, span]):
@@ -181,6 +196,6 @@ def fill_spans(shape: int, spans: Ints, order: Ints, scene: Scene, out: Ints) ->
             give(node, shape, devices, scene)
             out[0, placed] = node
             out[1, placed] = devices
-            out[2, placed] = scene.cache.placed[1]
+            out[2, placed] = scene.cache.marks[ROW]
             placed += 1
     return placed

@@ -12,7 +12,24 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.engine.kernels.nodes import apply
-from muster.kernels import Floats, Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
+from muster.kernels import (
+    ALL_GPUS,
+    CONSTRAINT,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    GPU_MILLI,
+    GPUS,
+    MEMORY,
+    ON_NODE,
+    Floats,
+    Ints,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+    kernel,
+)
 
 
 class Points(NamedTuple):
@@ -20,7 +37,7 @@ class Points(NamedTuple):
 
     ``first`` (N) is each node's first point; ``after`` is the next point of the same node (-1: none) or, of an unused
     one, the next unused; ``free[0]`` is the first unused one (-1: none is left). ``time`` is from when on ``amount``
-    (points x (2 + G): CPU, memory, each device) is free.
+    (points x (3 + G): CPU, memory, pods, each device) is free.
     """
 
     first: Ints
@@ -42,10 +59,10 @@ def begin(now_s: float, points: Points, nodes: NodeArrays) -> None:
         points.first[node] = node
         points.after[node] = -1
         points.time[node] = now_s
-        points.amount[node, 0] = nodes.cpu_free[node]
-        points.amount[node, 1] = nodes.memory_free[node]
+        for part in range(ON_NODE):
+            points.amount[node, part] = nodes.table[node, part]
         for device in range(nodes.gpu_free.shape[1]):
-            points.amount[node, 2 + device] = nodes.gpu_free[node, device]
+            points.amount[node, ON_NODE + device] = nodes.gpu_free[node, device]
 
 
 @entry_kernel
@@ -54,10 +71,11 @@ def agrees(now_s: float, points: Points, nodes: NodeArrays) -> bool:
     for node in range(points.first.shape[0]):
         pass_by(node, now_s, points)
         point = points.first[node]
-        if points.amount[point, 0] != nodes.cpu_free[node] or points.amount[point, 1] != nodes.memory_free[node]:
-            return False
+        for part in range(ON_NODE):
+            if points.amount[point, part] != nodes.table[node, part]:
+                return False
         for device in range(nodes.gpu_free.shape[1]):
-            if points.amount[point, 2 + device] != nodes.gpu_free[node, device]:
+            if points.amount[point, ON_NODE + device] != nodes.gpu_free[node, device]:
                 return False
     return True
 
@@ -135,11 +153,12 @@ def book(
             after = points.after[point]
             if (after < 0 or points.time[after] > to_s) and to_s < np.inf:
                 split(point, to_s, points)
-            points.amount[point, 0] -= sign * shapes.cpu[shape]
-            points.amount[point, 1] -= sign * shapes.memory[shape]
-            for device in range(points.amount.shape[1] - 2):
+            points.amount[point, FREE_CPU] -= sign * shapes.table[shape, CPU]
+            points.amount[point, FREE_MEMORY] -= sign * shapes.table[shape, MEMORY]
+            points.amount[point, FREE_PODS] -= sign
+            for device in range(points.amount.shape[1] - ON_NODE):
                 if (devices >> device) & 1:
-                    points.amount[point, 2 + device] -= sign * max(shapes.gpu_milli[shape], least_milli)
+                    points.amount[point, ON_NODE + device] -= sign * max(shapes.table[shape, GPU_MILLI], least_milli)
             if before < 0 or not joined(before, points):
                 before = point
             point = points.after[before]
@@ -150,16 +169,16 @@ def book(
 @kernel
 def room_of(low: Ints, shape: int, most: int, shapes: ShapeArrays) -> int:
     """How many pods of the shape so much has room for, at most ``most``; see `count_room`."""
-    room = most
-    if shapes.cpu[shape] > 0:
-        room = min(room, low[0] // shapes.cpu[shape])
-    if shapes.memory[shape] > 0:
-        room = min(room, low[1] // shapes.memory[shape])
-    gpus = shapes.gpus[shape]
+    room = min(most, low[FREE_PODS])
+    if shapes.table[shape, CPU] > 0:
+        room = min(room, low[FREE_CPU] // shapes.table[shape, CPU])
+    if shapes.table[shape, MEMORY] > 0:
+        room = min(room, low[FREE_MEMORY] // shapes.table[shape, MEMORY])
+    gpus = shapes.table[shape, GPUS]
     if gpus > 0 and room > 0:
-        milli = shapes.gpu_milli[shape]
+        milli = shapes.table[shape, GPU_MILLI]
         slots = 0
-        for device in range(2, low.shape[0]):
+        for device in range(ON_NODE, low.shape[0]):
             if low[device] >= milli:
                 slots += low[device] // milli
         room = min(room, slots // gpus)
@@ -195,11 +214,12 @@ def add_use(pods: Ints, sign: int, rows: Ints, amounts: Ints, shapes: ShapeArray
         if low == rows.shape[0] or rows[low] != node:
             continue
         found += 1
-        amounts[low, 0] += sign * shapes.cpu[shape]
-        amounts[low, 1] += sign * shapes.memory[shape]
-        for device in range(amounts.shape[1] - 2):
+        amounts[low, FREE_CPU] += sign * shapes.table[shape, CPU]
+        amounts[low, FREE_MEMORY] += sign * shapes.table[shape, MEMORY]
+        amounts[low, FREE_PODS] += sign
+        for device in range(amounts.shape[1] - ON_NODE):
             if (devices >> device) & 1:
-                amounts[low, 2 + device] += sign * shapes.gpu_milli[shape]
+                amounts[low, ON_NODE + device] += sign * shapes.table[shape, GPU_MILLI]
     return found
 
 
@@ -211,14 +231,14 @@ def rooms_at(
     """How many pods of the shape could start at each of the sorted ``times`` and stay for ``lasts_s`` where they are.
 
     Ideally each node is looked at, at each time, over the whole stay. Room lasts until the next point comes in sight
-    or the first one is left; with no room at a point, no stay that meets it is possible. ``low`` (2 + G) is scratch;
+    or the first one is left; with no room at a point, no stay that meets it is possible. ``low`` (3 + G) is scratch;
     ``rooms`` has one more entry than ``times``. Counted as in `count_room`; where devices are shared, an upper bound.
     """
     rooms[:] = 0
-    constraint = shapes.constraint[shape]
+    constraint = shapes.table[shape, CONSTRAINT]
     end = times.shape[0]
     for node in range(points.first.shape[0]):
-        if shapes.static_refusals[constraint, node] != 0 or shapes.gpus[shape] > nodes.gpus[node]:
+        if shapes.static_refusals[constraint, node] != 0 or shapes.table[shape, GPUS] > nodes.table[node, ALL_GPUS]:
             continue
         point = points.first[node]
         at = 0
@@ -258,7 +278,7 @@ def rooms_at(
 def kept_free(rows: Ints, start_s: float, end_s: float, points: Points, nodes: NodeArrays, held: Ints) -> None:
     """What of the nodes ``rows`` must stay free of others between two times: what is free less the least that will be.
 
-    ``nodes`` are as they are at the start. ``held`` has a row a node: CPU, memory, then each device.
+    ``nodes`` are as they are at the start. ``held`` has a row a node: CPU, memory and pods, then each device.
     """
     for index in range(rows.shape[0]):
         node = rows[index]
@@ -272,10 +292,10 @@ def kept_free(rows: Ints, start_s: float, end_s: float, points: Points, nodes: N
             for part in range(held.shape[1]):
                 held[index, part] = min(held[index, part], points.amount[point, part])
             point = points.after[point]
-        held[index, 0] = max(0, nodes.cpu_free[node] - held[index, 0])
-        held[index, 1] = max(0, nodes.memory_free[node] - held[index, 1])
+        for part in range(ON_NODE):
+            held[index, part] = max(0, nodes.table[node, part] - held[index, part])
         for device in range(nodes.gpu_free.shape[1]):
-            held[index, 2 + device] = max(0, nodes.gpu_free[node, device] - held[index, 2 + device])
+            held[index, ON_NODE + device] = max(0, nodes.gpu_free[node, device] - held[index, ON_NODE + device])
 
 
 @entry_kernel

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from muster.engine.kernels.nodes import apply, refusal
-from muster.engine.kernels.place import Scene, place_one
-from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel
+from muster.engine.kernels.place import DEVICES, ROW, Scene, place_one
+from muster.kernels import (
+    ALL_GPUS,
+    CONSTRAINT,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    GPU_MILLI,
+    GPUS,
+    MEMORY,
+    Ints,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+)
 from muster.policy.sharing import plain, room_on
 
 
@@ -16,20 +30,20 @@ def count_room(shape: int, enough: int, nodes: NodeArrays, shapes: ShapeArrays) 
     node does not depend on the order, and nodes are simply summed. Exact for whole GPUs, for a share of one GPU and
     for pods without GPUs; for fractions of several GPUs it is an upper bound (devices of a pod must differ).
     """
-    constraint = shapes.constraint[shape]
-    cpu = shapes.cpu[shape]
-    memory = shapes.memory[shape]
-    gpus = shapes.gpus[shape]
-    milli = shapes.gpu_milli[shape]
+    constraint = shapes.table[shape, CONSTRAINT]
+    cpu = shapes.table[shape, CPU]
+    memory = shapes.table[shape, MEMORY]
+    gpus = shapes.table[shape, GPUS]
+    milli = shapes.table[shape, GPU_MILLI]
     total = 0
-    for node in range(nodes.kind.shape[0]):
-        if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.gpus[node]:
+    for node in range(nodes.table.shape[0]):
+        if shapes.static_refusals[constraint, node] != 0 or gpus > nodes.table[node, ALL_GPUS]:
             continue
-        room = enough - total
+        room = min(enough - total, nodes.table[node, FREE_PODS])
         if cpu > 0:
-            room = min(room, nodes.cpu_free[node] // cpu)
+            room = min(room, nodes.table[node, FREE_CPU] // cpu)
         if memory > 0:
-            room = min(room, nodes.memory_free[node] // memory)
+            room = min(room, nodes.table[node, FREE_MEMORY] // memory)
         if gpus > 0:
             slots = 0
             if plain(node, shape, nodes, shapes):
@@ -80,8 +94,8 @@ def place_gang(pod_sets: Ints, scene: Scene, out: Ints) -> int:
                     apply(out[0, back], out[1, back], out[2, back], -1, nodes, shapes)
                 return 0
             out[0, placed] = node
-            out[1, placed] = scene.cache.placed[1]
-            out[2, placed] = scene.cache.placed[0]
+            out[1, placed] = scene.cache.marks[ROW]
+            out[2, placed] = scene.cache.marks[DEVICES]
             placed += 1
     return placed
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from muster.kernels import Ints, NodeArrays, entry_kernel
+from muster.kernels import CHANGES, ON_NODE, RING, VERSION, Ints, NodeArrays, entry_kernel
 
 
 @entry_kernel
 def hold_free(rows: Ints, held: Ints, sign: int, nodes: NodeArrays) -> None:
     """Hide (``sign`` 1) or show again (-1) on the nodes ``rows`` what ``held`` says; its own reverse.
 
-    ``held`` has a row a node: CPU, memory, then each device. Nothing is hidden that is not free.
+    ``held`` has a row a node: CPU, memory and pods, then each device. Nothing is hidden that is not free.
     """
     for index in range(rows.shape[0]):
         node = rows[index]
-        if sign > 0:
-            held[index, 0] = min(held[index, 0], nodes.cpu_free[node])
-            held[index, 1] = min(held[index, 1], nodes.memory_free[node])
-        nodes.cpu_free[node] -= sign * held[index, 0]
-        nodes.memory_free[node] -= sign * held[index, 1]
+        for part in range(ON_NODE):
+            if sign > 0:
+                held[index, part] = min(held[index, part], nodes.table[node, part])
+            nodes.table[node, part] -= sign * held[index, part]
         for device in range(nodes.gpu_free.shape[1]):
             if sign > 0:
-                held[index, 2 + device] = min(held[index, 2 + device], nodes.gpu_free[node, device])
-            nodes.gpu_free[node, device] -= sign * held[index, 2 + device]
-        nodes.version[node] += 1
-        count = nodes.change_count[0]
-        nodes.changes[count % nodes.changes.shape[0]] = node
-        nodes.change_count[0] = count + 1
+                held[index, ON_NODE + device] = min(held[index, ON_NODE + device], nodes.gpu_free[node, device])
+            nodes.gpu_free[node, device] -= sign * held[index, ON_NODE + device]
+        nodes.table[node, VERSION] += 1
+        count = nodes.changes[CHANGES]
+        nodes.changes[RING + count % (nodes.changes.shape[0] - RING)] = node
+        nodes.changes[CHANGES] = count + 1

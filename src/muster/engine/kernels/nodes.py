@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 from muster.engine.kernels.devices import SHARING_MODE, shared_refusal
-from muster.kernels import Ints, NodeArrays, ShapeArrays, entry_kernel, kernel
+from muster.kernels import (
+    ALL_CPU,
+    ALL_GPUS,
+    ALL_MEMORY,
+    CHANGES,
+    CONSTRAINT,
+    CPU,
+    FREE_CPU,
+    FREE_MEMORY,
+    FREE_PODS,
+    GPU_MILLI,
+    GPUS,
+    KEPT,
+    KIND,
+    MEMORY,
+    OWNER,
+    RING,
+    SHARED,
+    SLICES,
+    USE,
+    VERSION,
+    Ints,
+    NodeArrays,
+    ShapeArrays,
+    entry_kernel,
+    kernel,
+    part,
+)
 from muster.policy.gpus import fitting_and_spoiled, free_milli, gpu_class
-from muster.policy.sharing import ANYBODY, OWNER, OWNER_SHIFT, SHARERS, SLICE_SHIFT, SLICES, plain
+from muster.policy.sharing import ANYBODY, OWNER_SHIFT, SHARERS, SLICE_SHIFT, plain
 
 # The same bits as in muster.model.reasons.Reason; tests/engine/test_reasons.py holds them together.
 GPU_COUNT = 1 << 4
@@ -15,14 +42,15 @@ GPU_FREE = 1 << 7
 GPU_SHAPE = 1 << 8
 CPU_FREE = 1 << 9
 MEMORY_FREE = 1 << 10
+POD_COUNT = 1 << 15
 
 
 @kernel
 def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """Why the node cannot take the pod now, as a mask of all reasons that hold; 0 if it can."""
     mask = plain_refusal(node, shape, nodes, shapes)
-    wanted = shapes.gpus[shape]
-    if 0 < wanted <= nodes.gpus[node]:
+    wanted = shapes.table[shape, GPUS]
+    if 0 < wanted <= nodes.table[node, ALL_GPUS]:
         if mask & SHARING_MODE != 0:
             mask &= ~(GPU_FREE | GPU_SHAPE)
         elif not plain(node, shape, nodes, shapes):
@@ -34,19 +62,21 @@ def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> in
 @kernel
 def plain_refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """`refusal` where no GPU is kept from anybody. It is apart because it is hot, and small enough to be inlined."""
-    mask = shapes.static_refusals[shapes.constraint[shape], node]
-    cpu = shapes.cpu[shape]
-    if cpu > nodes.cpu_free[node]:
-        mask |= CPU_FREE if cpu <= nodes.cpu_total[node] else CPU_TOTAL
-    memory = shapes.memory[shape]
-    if memory > nodes.memory_free[node]:
-        mask |= MEMORY_FREE if memory <= nodes.memory_total[node] else MEMORY_TOTAL
-    wanted = shapes.gpus[shape]
+    mask = shapes.static_refusals[shapes.table[shape, CONSTRAINT], node]
+    cpu = shapes.table[shape, CPU]
+    if cpu > nodes.table[node, FREE_CPU]:
+        mask |= CPU_FREE if cpu <= nodes.table[node, ALL_CPU] else CPU_TOTAL
+    memory = shapes.table[shape, MEMORY]
+    if memory > nodes.table[node, FREE_MEMORY]:
+        mask |= MEMORY_FREE if memory <= nodes.table[node, ALL_MEMORY] else MEMORY_TOTAL
+    if nodes.table[node, FREE_PODS] < 1:
+        mask |= POD_COUNT
+    wanted = shapes.table[shape, GPUS]
     if wanted > 0:
-        if wanted > nodes.gpus[node]:
+        if wanted > nodes.table[node, ALL_GPUS]:
             mask |= GPU_COUNT
         else:
-            milli = shapes.gpu_milli[shape]
+            milli = shapes.table[shape, GPU_MILLI]
             fitting, _ = fitting_and_spoiled(node, milli, nodes)
             if fitting < wanted:
                 mask |= GPU_SHAPE if free_milli(node, nodes) >= wanted * milli else GPU_FREE
@@ -71,40 +101,41 @@ def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, sha
     A device's first sharer brings its owner, the last takes it away. Slices of instances on one GPU have no bit in
     common, so adding them is joining them.
     """
-    owner = shapes.sharing[OWNER, shape]
-    sharer = (shapes.sharing[SLICES, shape] << SLICE_SHIFT) + 1
-    nodes.cpu_free[node] -= sign * shapes.cpu[shape]
-    nodes.memory_free[node] -= sign * shapes.memory[shape]
-    milli = shapes.gpu_milli[shape]
+    owner = shapes.table[shape, OWNER]
+    sharer = (shapes.table[shape, SLICES] << SLICE_SHIFT) + 1
+    nodes.table[node, FREE_CPU] -= sign * shapes.table[shape, CPU]
+    nodes.table[node, FREE_MEMORY] -= sign * shapes.table[shape, MEMORY]
+    milli = shapes.table[shape, GPU_MILLI]
     for device in range(nodes.gpu_free.shape[1]):
         if (devices >> device) & 1:
             nodes.gpu_free[node, device] -= sign * milli
             if owner >= ANYBODY:
-                before = nodes.gpu_use[node, device]
+                before = nodes.gpu_ways[USE, node, device]
                 after = before + sign * sharer
                 if before == 0:
                     after += owner << OWNER_SHIFT
                 if after & SHARERS == 0:
                     after = 0
-                nodes.gpu_use[node, device] = after
+                nodes.gpu_ways[USE, node, device] = after
                 if owner > ANYBODY:
                     kept = int(before == 0) - int(after == 0)
-                    nodes.shared[node] += kept
-                    nodes.change_count[1] += kept
-    nodes.pods[node] += sign
-    nodes.gpu_classes[node, gpu_class(shapes.gpus[shape], milli)] += sign
-    nodes.version[node] += 1
-    count = nodes.change_count[0]
-    nodes.changes[count % nodes.changes.shape[0]] = node
-    nodes.change_count[0] = count + 1
+                    nodes.table[node, SHARED] += kept
+                    nodes.changes[KEPT] += kept
+    nodes.table[node, FREE_PODS] -= sign
+    nodes.gpu_classes[node, gpu_class(shapes.table[shape, GPUS], milli)] += sign
+    nodes.table[node, VERSION] += 1
+    count = nodes.changes[CHANGES]
+    nodes.changes[RING + count % (nodes.changes.shape[0] - RING)] = node
+    nodes.changes[CHANGES] = count + 1
 
 
-@kernel
+@part
 def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
     """A hash over all that a score may depend on but how GPUs are shared; equal states have equal hashes."""
-    value = nodes.kind[node] * 31 + static
-    value = value * 1000003 ^ nodes.cpu_free[node]
-    value = value * 1000003 ^ nodes.memory_free[node]
+    value = nodes.table[node, KIND] * 31 + static
+    value = value * 1000003 ^ nodes.table[node, FREE_CPU]
+    value = value * 1000003 ^ nodes.table[node, FREE_MEMORY]
+    value = value * 1000003 ^ nodes.table[node, FREE_PODS]
     for device in range(nodes.gpu_free.shape[1]):
         value = value * 1000003 ^ nodes.gpu_free[node, device]
     for group in range(nodes.gpu_classes.shape[1]):
@@ -112,13 +143,14 @@ def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
     return value & 0x7FFFFFFFFFFFFFFF
 
 
-@kernel
+@part
 def same_state(one: int, other: int, constraint: int, nodes: NodeArrays, static_refusals: Ints) -> bool:
     """Whether two nodes are alike in all that a score or a refusal may depend on but how GPUs are shared."""
     if (
-        nodes.kind[one] != nodes.kind[other]
-        or nodes.cpu_free[one] != nodes.cpu_free[other]
-        or nodes.memory_free[one] != nodes.memory_free[other]
+        nodes.table[one, KIND] != nodes.table[other, KIND]
+        or nodes.table[one, FREE_CPU] != nodes.table[other, FREE_CPU]
+        or nodes.table[one, FREE_MEMORY] != nodes.table[other, FREE_MEMORY]
+        or nodes.table[one, FREE_PODS] != nodes.table[other, FREE_PODS]
         or static_refusals[constraint, one] != static_refusals[constraint, other]
     ):
         return False

@@ -12,6 +12,15 @@ import numpy.typing as npt
 from muster.engine.kernels.devices import best_instance, choose_shared, same_sharing, sharing_hash
 from muster.engine.kernels.nodes import apply, lowest_fitting, plain_refusal, refusal, same_state, state_hash
 from muster.kernels import (
+    CHANGES,
+    CONSTRAINT,
+    COUNT,
+    GPU_MILLI,
+    GPUS,
+    KEPT,
+    OWNER,
+    RING,
+    VERSION,
     Floats,
     Ints,
     Knowledge,
@@ -20,10 +29,11 @@ from muster.kernels import (
     ShapeArrays,
     entry_kernel,
     kernel,
+    part,
     vector_kernel,
 )
 from muster.policy.fragmentation import fragment_causes
-from muster.policy.sharing import ANYBODY, COUNT, OWNER, plain, room_on
+from muster.policy.sharing import ANYBODY, plain, room_on
 
 FIRST, RANDOM = 0, 1
 """How a node is selected: the first of those with the best score, or a random feasible one."""
@@ -33,26 +43,31 @@ BLOCK = 64
 """Scores that are searched together."""
 
 
+HASHES, TWIN, DUE = range(3)
+"""Rows of `ScoreCache.work`."""
+
+GENERATOR, DEVICES, ROW = range(3)
+"""Numbers of `ScoreCache.marks`."""
+
+
 class ScoreCache(NamedTuple):
     """What is known of each shape (row) on each node (column).
 
     ``scores`` is -inf where the node refuses; ``refusals`` the mask of reasons; ``seen`` the node's version when that
     was computed (-1: never); ``position`` the change count up to which a shape has looked (-1: never);
-    ``scratch`` (a power of two above 2 N), ``hashes`` and ``twin`` (N) serve the search for nodes in the same state;
-    ``due`` (N) are nodes to be scored; ``random`` holds the generator's state; ``placed`` is where the device mask of a
-    placed pod and its row are left. ``devices`` is the device that the policy chose for a fraction.
+    ``scratch`` (a power of two above 2 N) and the rows ``HASHES`` and ``TWIN`` of ``work`` (3 x N) serve the search for
+    nodes in the same state; its row ``DUE`` are nodes to be scored. ``marks`` are three numbers: the random generator's
+    state, and of the pod placed last the mask of its devices and its row. ``devices`` is the device that the policy
+    chose for a fraction.
     """
 
     scores: Floats
-    refusals: npt.NDArray[np.int16]
+    refusals: npt.NDArray[np.uint16]
     seen: npt.NDArray[np.int32]
     position: Ints
     scratch: Ints
-    hashes: Ints
-    twin: Ints
-    due: Ints
-    random: Ints
-    placed: Ints
+    work: Ints
+    marks: Ints
     devices: npt.NDArray[np.int8]
 
 
@@ -70,111 +85,113 @@ class Scene(NamedTuple):
 @kernel
 def random_below(bound: int, state: Ints) -> int:
     """A number in 0..bound-1: the high bits of a 31-bit linear congruential generator, twice."""
-    state[0] = (state[0] * 1103515245 + 12345) & 0x7FFFFFFF
-    high = state[0] >> 15
-    state[0] = (state[0] * 1103515245 + 12345) & 0x7FFFFFFF
-    return ((high << 16) | (state[0] >> 15)) % bound
+    state[GENERATOR] = (state[GENERATOR] * 1103515245 + 12345) & 0x7FFFFFFF
+    high = state[GENERATOR] >> 15
+    state[GENERATOR] = (state[GENERATOR] * 1103515245 + 12345) & 0x7FFFFFFF
+    return ((high << 16) | (state[GENERATOR] >> 15)) % bound
 
 
-@kernel
+@part
 def note(node: int, shape: int, mask: int, scene: Scene) -> bool:
     """Keep why the node refuses the shape; whether it does not, and its score is due."""
     cache = scene.cache
     cache.refusals[shape, node] = mask
-    cache.seen[shape, node] = scene.nodes.version[node]
+    cache.seen[shape, node] = scene.nodes.table[node, VERSION]
     if mask != 0:
         cache.scores[shape, node] = -np.inf
     return mask == 0
 
 
-@kernel
+@part
 def look(node: int, shape: int, scene: Scene) -> bool:
     """Note why the node refuses the shape; if it does not, its score is due. Where GPUs are shared: `look_closely`."""
     return note(node, shape, plain_refusal(node, shape, scene.nodes, scene.shapes), scene)
 
 
-@kernel
+@part
 def look_closely(node: int, shape: int, scene: Scene) -> bool:
     """As `look`, with an eye on who shares the node's GPUs."""
     return note(node, shape, refusal(node, shape, scene.nodes, scene.shapes), scene)
 
 
-@kernel
+@part
 def nothing_shared(shape: int, scene: Scene) -> bool:
     """Whether all nodes are plain for the shape."""
-    return scene.nodes.change_count[1] == 0 and scene.shapes.sharing[OWNER, shape] <= ANYBODY
+    return scene.nodes.changes[KEPT] == 0 and scene.shapes.table[shape, OWNER] <= ANYBODY
 
 
-@kernel
+@part
 def refresh_all(shape: int, scene: Scene) -> None:
     """Bring the shape's whole row up to date; of nodes in the same state only the first is evaluated."""
     nodes, cache = scene.nodes, scene.cache
     static_refusals = scene.shapes.static_refusals
-    constraint = scene.shapes.constraint[shape]
+    constraint = scene.shapes.table[shape, CONSTRAINT]
     slots = cache.scratch.shape[0] - 1
     simple = nothing_shared(shape, scene)
     cache.scratch[:] = -1
     due = 0
-    for node in range(nodes.kind.shape[0]):
-        cache.twin[node] = node
-        if cache.seen[shape, node] == nodes.version[node]:
+    for node in range(nodes.table.shape[0]):
+        cache.work[TWIN, node] = node
+        if cache.seen[shape, node] == nodes.table[node, VERSION]:
             continue
         digest = state_hash(node, static_refusals[constraint, node], nodes)
         if not simple:
             digest ^= sharing_hash(node, nodes)
-        cache.hashes[node] = digest
+        cache.work[HASHES, node] = digest
         slot = digest & slots
         while True:
             twin = cache.scratch[slot]
             if twin < 0:
                 cache.scratch[slot] = node
                 if look(node, shape, scene) if simple else look_closely(node, shape, scene):
-                    cache.due[due] = node
+                    cache.work[DUE, due] = node
                     due += 1
                 break
             if (
-                cache.hashes[twin] == digest
+                cache.work[HASHES, twin] == digest
                 and same_state(twin, node, constraint, nodes, static_refusals)
                 and (simple or same_sharing(twin, node, nodes))
             ):
-                cache.twin[node] = twin
+                cache.work[TWIN, node] = twin
                 break
             slot = (slot + 1) & slots
-    scene.scores(shape, cache.due, due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape])
-    for node in range(nodes.kind.shape[0]):
-        twin = cache.twin[node]
+    scene.scores(
+        shape, cache.work[DUE], due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
+    )
+    for node in range(nodes.table.shape[0]):
+        twin = cache.work[TWIN, node]
         if twin != node:
             cache.scores[shape, node] = cache.scores[shape, twin]
             cache.devices[shape, node] = cache.devices[shape, twin]
             cache.refusals[shape, node] = cache.refusals[shape, twin]
-            cache.seen[shape, node] = nodes.version[node]
+            cache.seen[shape, node] = nodes.table[node, VERSION]
 
 
 @entry_kernel
 def refresh(shape: int, scene: Scene) -> None:
     """Evaluate the shape on every node, which is: on those that changed since it last looked."""
     nodes, cache = scene.nodes, scene.cache
-    count = nodes.change_count[0]
+    count = nodes.changes[CHANGES]
     since = cache.position[shape]
-    ring = nodes.changes.shape[0]
+    ring = nodes.changes.shape[0] - RING
     if since < 0 or count - since > ring:
         refresh_all(shape, scene)
     else:
         due = 0
         if nothing_shared(shape, scene):
             for change in range(since, count):
-                node = nodes.changes[change % ring]
-                if cache.seen[shape, node] != nodes.version[node] and look(node, shape, scene):
-                    cache.due[due] = node
+                node = nodes.changes[RING + change % ring]
+                if cache.seen[shape, node] != nodes.table[node, VERSION] and look(node, shape, scene):
+                    cache.work[DUE, due] = node
                     due += 1
         else:
             for change in range(since, count):
-                node = nodes.changes[change % ring]
-                if cache.seen[shape, node] != nodes.version[node] and look_closely(node, shape, scene):
-                    cache.due[due] = node
+                node = nodes.changes[RING + change % ring]
+                if cache.seen[shape, node] != nodes.table[node, VERSION] and look_closely(node, shape, scene):
+                    cache.work[DUE, due] = node
                     due += 1
         scene.scores(
-            shape, cache.due, due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
+            shape, cache.work[DUE], due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
         )
     cache.position[shape] = count
 
@@ -189,7 +206,7 @@ def largest(row: Floats) -> float:
     return highest
 
 
-@kernel
+@part
 def first_best(row: Floats) -> int:
     """The index of the first of the largest numbers; -1 if all are -inf."""
     highest = -np.inf
@@ -206,7 +223,7 @@ def first_best(row: Floats) -> int:
     return best
 
 
-@kernel
+@part
 def select_node(shape: int, scene: Scene) -> int:
     """The first node with the best score, or a random feasible one; -1 if all refuse."""
     row = scene.cache.scores[shape]
@@ -217,7 +234,7 @@ def select_node(shape: int, scene: Scene) -> int:
                 feasible += 1
         if feasible == 0:
             return -1
-        skip = random_below(feasible, scene.cache.random)
+        skip = random_below(feasible, scene.cache.marks)
         for node in range(row.shape[0]):
             if row[node] != -np.inf:
                 if skip == 0:
@@ -238,8 +255,8 @@ def takes(node: int, device: int, shape: int, milli: int, scene: Scene) -> bool:
 def select_devices(node: int, shape: int, scene: Scene) -> int:
     """The devices for the pod, as a bit mask: the policy's choice for a fraction, else the first that fit."""
     nodes, cache = scene.nodes, scene.cache
-    wanted = scene.shapes.gpus[shape]
-    milli = scene.shapes.gpu_milli[shape]
+    wanted = scene.shapes.table[shape, GPUS]
+    milli = scene.shapes.table[shape, GPU_MILLI]
     if wanted == 0:
         return 0
     if not plain(node, shape, nodes, scene.shapes) and not (wanted == 1 and scene.selection == RANDOM):
@@ -252,7 +269,7 @@ def select_devices(node: int, shape: int, scene: Scene) -> int:
     for device in range(nodes.gpu_free.shape[1]):
         if takes(node, device, shape, milli, scene):
             fitting += 1
-    skip = random_below(fitting, cache.random)
+    skip = random_below(fitting, cache.marks)
     for device in range(nodes.gpu_free.shape[1]):
         if takes(node, device, shape, milli, scene):
             if skip == 0:
@@ -263,18 +280,18 @@ def select_devices(node: int, shape: int, scene: Scene) -> int:
 
 @kernel
 def give(node: int, shape: int, devices: int, scene: Scene) -> None:
-    """Give a pod its devices, and leave them and its row (of a MIG pod, that of its start) in ``cache.placed``."""
+    """Give a pod its devices, and leave them and its row (of a MIG pod, that of its start) in ``cache.marks``."""
     row = shape
-    if scene.shapes.sharing[COUNT, shape] > 0:
+    if scene.shapes.table[shape, COUNT] > 0:
         row = best_instance(node, devices, shape, scene.nodes, scene.shapes)
     apply(node, row, devices, 1, scene.nodes, scene.shapes)
-    scene.cache.placed[0] = devices
-    scene.cache.placed[1] = row
+    scene.cache.marks[DEVICES] = devices
+    scene.cache.marks[ROW] = row
 
 
-@kernel
+@part
 def place_one(shape: int, scene: Scene) -> int:
-    """Place one pod: returns its node and leaves in ``cache.placed`` what `give` does; -1 if no node takes it."""
+    """Place one pod: returns its node and leaves in ``cache.marks`` what `give` does; -1 if no node takes it."""
     refresh(shape, scene)
     node = select_node(shape, scene)
     if node >= 0:
@@ -295,8 +312,8 @@ def place_pods(shape: int, count: int, scene: Scene, out: Ints) -> int:
                 apply(out[0, back], out[2, back], out[1, back], -1, scene.nodes, scene.shapes)
             return pod
         out[0, pod] = node
-        out[1, pod] = scene.cache.placed[0]
-        out[2, pod] = scene.cache.placed[1]
+        out[1, pod] = scene.cache.marks[DEVICES]
+        out[2, pod] = scene.cache.marks[ROW]
     return count
 
 
@@ -314,14 +331,14 @@ def place_stream(stream: Ints, scene: Scene, measure: Knowledge, of_node: Floats
     total = of_node.shape[0] - 1
     if measured:
         of_node[total] = 0.0
-        for node in range(nodes.kind.shape[0]):
+        for node in range(nodes.table.shape[0]):
             fragment_causes(node, nodes, scene.shapes, measure, of_node[node])
             for cause in range(causes):
                 of_node[total, cause] += of_node[node, cause]
     for arrival in range(stream.shape[0]):
         node = place_one(stream[arrival], scene)
         out[0, arrival] = node
-        out[1, arrival] = scene.cache.placed[0] if node >= 0 else 0
+        out[1, arrival] = scene.cache.marks[DEVICES] if node >= 0 else 0
         if not measured:
             continue
         if node >= 0:
