@@ -16,7 +16,6 @@ from muster.kernels import (
     ShapeArrays,
     entry_kernel,
     kernel,
-    part,
 )
 from muster.policy.gpus import free_milli
 from muster.policy.sharing import (
@@ -116,7 +115,7 @@ def instance_free(node: int, device: int, row: int, nodes: NodeArrays, shapes: S
     return instance_fits(node, device, row, nodes, shapes)
 
 
-@part
+@kernel
 def sharing_hash(node: int, nodes: NodeArrays) -> int:
     """A hash over who shares which GPU of a node."""
     value = nodes.table[node, SHARED]
@@ -125,7 +124,7 @@ def sharing_hash(node: int, nodes: NodeArrays) -> int:
     return value & 0x7FFFFFFFFFFFFFFF
 
 
-@part
+@kernel
 def same_sharing(one: int, other: int, nodes: NodeArrays) -> bool:
     """Whether the GPUs of two nodes are shared in the same way, and may be split in the same way."""
     differ = nodes.table[one, SHARED] ^ nodes.table[other, SHARED]

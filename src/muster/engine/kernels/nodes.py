@@ -29,7 +29,6 @@ from muster.kernels import (
     ShapeArrays,
     entry_kernel,
     kernel,
-    part,
 )
 from muster.policy.gpus import fitting_and_spoiled, free_milli, gpu_class
 from muster.policy.sharing import ANYBODY, OWNER_SHIFT, SHARERS, SLICE_SHIFT, plain
@@ -48,7 +47,12 @@ POD_COUNT = 1 << 15
 @kernel
 def refusal(node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
     """Why the node cannot take the pod now, as a mask of all reasons that hold; 0 if it can."""
-    mask = plain_refusal(node, shape, nodes, shapes)
+    return closer(plain_refusal(node, shape, nodes, shapes), node, shape, nodes, shapes)
+
+
+@kernel
+def closer(mask: int, node: int, shape: int, nodes: NodeArrays, shapes: ShapeArrays) -> int:
+    """`refusal`, from what `plain_refusal` gave: with an eye on who shares the node's GPUs."""
     wanted = shapes.table[shape, GPUS]
     if 0 < wanted <= nodes.table[node, ALL_GPUS]:
         if mask & SHARING_MODE != 0:
@@ -129,7 +133,7 @@ def apply(node: int, shape: int, devices: int, sign: int, nodes: NodeArrays, sha
     nodes.changes[CHANGES] = count + 1
 
 
-@part
+@kernel
 def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
     """A hash over all that a score may depend on but how GPUs are shared; equal states have equal hashes."""
     value = nodes.table[node, KIND] * 31 + static
@@ -143,7 +147,7 @@ def state_hash(node: int, static: int, nodes: NodeArrays) -> int:
     return value & 0x7FFFFFFFFFFFFFFF
 
 
-@part
+@kernel
 def same_state(one: int, other: int, constraint: int, nodes: NodeArrays, static_refusals: Ints) -> bool:
     """Whether two nodes are alike in all that a score or a refusal may depend on but how GPUs are shared."""
     if (

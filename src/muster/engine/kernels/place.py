@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.engine.kernels.devices import best_instance, choose_shared, same_sharing, sharing_hash
-from muster.engine.kernels.nodes import apply, lowest_fitting, plain_refusal, refusal, same_state, state_hash
+from muster.engine.kernels.nodes import apply, closer, lowest_fitting, plain_refusal, same_state, state_hash
 from muster.kernels import (
     CHANGES,
     CONSTRAINT,
@@ -102,16 +102,13 @@ def note(node: int, shape: int, mask: int, scene: Scene) -> bool:
     return mask == 0
 
 
-@part
-def look(node: int, shape: int, scene: Scene) -> bool:
-    """Note why the node refuses the shape; if it does not, its score is due. Where GPUs are shared: `look_closely`."""
-    return note(node, shape, plain_refusal(node, shape, scene.nodes, scene.shapes), scene)
-
-
-@part
-def look_closely(node: int, shape: int, scene: Scene) -> bool:
-    """As `look`, with an eye on who shares the node's GPUs."""
-    return note(node, shape, refusal(node, shape, scene.nodes, scene.shapes), scene)
+@kernel
+def look(node: int, shape: int, simple: bool, scene: Scene) -> bool:
+    """Note why the node refuses the shape; if it does not, its score is due. ``simple``: nothing is shared."""
+    mask = plain_refusal(node, shape, scene.nodes, scene.shapes)
+    if not simple:
+        mask = closer(mask, node, shape, scene.nodes, scene.shapes)
+    return note(node, shape, mask, scene)
 
 
 @part
@@ -120,7 +117,7 @@ def nothing_shared(shape: int, scene: Scene) -> bool:
     return scene.nodes.changes[KEPT] == 0 and scene.shapes.table[shape, OWNER] <= ANYBODY
 
 
-@part
+@kernel
 def refresh_all(shape: int, scene: Scene) -> None:
     """Bring the shape's whole row up to date; of nodes in the same state only the first is evaluated."""
     nodes, cache = scene.nodes, scene.cache
@@ -143,7 +140,7 @@ def refresh_all(shape: int, scene: Scene) -> None:
             twin = cache.scratch[slot]
             if twin < 0:
                 cache.scratch[slot] = node
-                if look(node, shape, scene) if simple else look_closely(node, shape, scene):
+                if look(node, shape, simple, scene):
                     cache.work[DUE, due] = node
                     due += 1
                 break
@@ -178,18 +175,12 @@ def refresh(shape: int, scene: Scene) -> None:
         refresh_all(shape, scene)
     else:
         due = 0
-        if nothing_shared(shape, scene):
-            for change in range(since, count):
-                node = nodes.changes[RING + change % ring]
-                if cache.seen[shape, node] != nodes.table[node, VERSION] and look(node, shape, scene):
-                    cache.work[DUE, due] = node
-                    due += 1
-        else:
-            for change in range(since, count):
-                node = nodes.changes[RING + change % ring]
-                if cache.seen[shape, node] != nodes.table[node, VERSION] and look_closely(node, shape, scene):
-                    cache.work[DUE, due] = node
-                    due += 1
+        simple = nothing_shared(shape, scene)
+        for change in range(since, count):
+            node = nodes.changes[RING + change % ring]
+            if cache.seen[shape, node] != nodes.table[node, VERSION] and look(node, shape, simple, scene):
+                cache.work[DUE, due] = node
+                due += 1
         scene.scores(
             shape, cache.work[DUE], due, nodes, scene.shapes, scene.knowledge, cache.scores[shape], cache.devices[shape]
         )
