@@ -26,13 +26,13 @@ from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
 
 
 def fleet() -> Fleet:
-    """Nodes of two sizes in two racks, and one without GPUs."""
+    """Nodes of two sizes in two racks, and one without GPUs; some may have only so many pods."""
     sizes = (4, 4, 2, 4, 0, 2)
     return Fleet(
         tuple(
             Node(
                 f"n{index}", 8000, 64, tuple(Device(device, "H100") for device in range(gpus)),
-                topology=(f"r{index // 3}",),
+                topology=(f"r{index // 3}",), max_pods=(0, 3, 0, 2, 4, 2)[index],
             )
             for index, gpus in enumerate(sizes)
         ),
@@ -94,7 +94,7 @@ def plain_earliest(
 
 def free_now(scheduler: Scheduler) -> Any:
     nodes = scheduler.cluster.state.nodes
-    return np.column_stack([nodes.cpu_free, nodes.memory_free, nodes.gpu_free])
+    return np.column_stack([nodes.cpu_free, nodes.memory_free, nodes.pods_free, nodes.gpu_free])
 
 
 def use(scheduler: Scheduler, amounts: Any, rows: Any, sign: int) -> None:
@@ -102,9 +102,10 @@ def use(scheduler: Scheduler, amounts: Any, rows: Any, sign: int) -> None:
     for node, shape, devices in rows.T.tolist():
         amounts[node, 0] += sign * shapes.cpu[shape]
         amounts[node, 1] += sign * shapes.memory[shape]
-        for device in range(amounts.shape[1] - 2):
+        amounts[node, 2] += sign
+        for device in range(amounts.shape[1] - 3):
             if devices >> device & 1:
-                amounts[node, 2 + device] += sign * shapes.gpu_milli[shape]
+                amounts[node, 3 + device] += sign * shapes.gpu_milli[shape]
 
 
 def history(seed: int, config: Config, *, early: bool, one_set: bool = False, priorities: Sequence[int] = (0,)) -> None:

@@ -15,7 +15,7 @@ from muster.errors import CapacityError
 from muster.model.fleet import Device, Fleet, Node
 from muster.model.workload import PodShape
 
-GPUS, CPU, MEMORY = (3, 2, 0), (9, 6, 12), (20, 20, 40)
+GPUS, CPU, MEMORY, PODS = (3, 2, 0), (9, 6, 12), (20, 20, 40), (0, 2, 3)
 SHAPES = (
     PodShape(1, 1), PodShape(5, 30), PodShape(1, 2, 1), PodShape(2, 9, 1, 300), PodShape(0, 0, 1, 700),
     PodShape(3, 5, 2), PodShape(1, 1, 2, 400), PodShape(7, 1, 3),
@@ -28,7 +28,7 @@ class StateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         nodes = (
-            Node(f"n{at}", CPU[at], MEMORY[at], tuple(Device(index, "A") for index in range(gpus)))
+            Node(f"n{at}", CPU[at], MEMORY[at], tuple(Device(i, "A") for i in range(gpus)), max_pods=PODS[at])
             for at, gpus in enumerate(GPUS)
         )
         self.state = FleetState(Fleet(tuple(nodes)))
@@ -51,7 +51,8 @@ class StateMachine(RuleBasedStateMachine):
         cpu, memory, gpus = self.free(node)
         named = [at for at in range(3) if devices >> at & 1]
         fits = (
-            shape.cpu_milli <= cpu
+            (not PODS[node] or sum(place == node for place, _, _ in self.model) < PODS[node])
+            and shape.cpu_milli <= cpu
             and shape.memory_bytes <= memory
             and len(named) == shape.gpus
             and all(at < len(gpus) and gpus[at] >= shape.gpu_milli for at in named)

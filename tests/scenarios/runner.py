@@ -3,6 +3,7 @@
     fleet 8 x 8 H100, racks of 4          nodes x GPUs and model; nodes are n00, n01, ..., racks r0, r1, ...
     more 4 x 8 A100                       further nodes, numbered on, in racks of their own
     spare n07                             only replacements of lost pods may use it
+    pods 4: n00 n01                       these nodes may have 4 pods each, as kubelets limit them
     queue org                             a root; then queue NAME in PARENT: nominal=32 borrow=16 lend=8 weight=2
     warns TEXT                            what the check of quotas against the fleet says
 
@@ -18,8 +19,9 @@
 
 Events: ``submit NAME PODSxGPUS key=value ...`` (elastic: ``2-8x8``; MIG: ``1x3g.40gb``), ``finish``, ``end`` (stopped
 for good), ``fail`` (``fail a n03`` where the node is known), ``cancel``, ``checkpoint NAME``, ``idle NAME`` (it uses no
-GPU from now on), ``lose NODE`` (with all that runs on it), ``cordon NODE``, ``back NODE``, ``nothing``, and ``restart``
-(a new scheduler from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the
+GPU from now on), ``leave NAME TIME [GANG]`` (it was told to stop, for GANG, and holds its places until TIME),
+``lose NODE`` (with all that runs on it), ``cordon NODE``, ``back NODE``, ``nothing``, and ``restart`` (a new scheduler
+from the snapshot of the old one). ``s1..3`` stands for s1, s2 and s3. What is expected is the
 difference: ``+a`` started (an elastic gang with 4 pods: ``+a=4``), ``+a*`` started past a gang with a reserved start,
 ``-a`` stopped, ``~a=6`` goes on with 6 pods, ``>a`` has other places, ``!n03`` is in quarantine, ``a@60`` has a
 reserved start, ``a:QUOTA`` waits and did not for this reason before. With ``gangs=one-by-one``, ``a=4/8`` says that 4
@@ -248,6 +250,13 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
             msgspec.structs.replace(node, spare=node.spare or node.name in rest.split()) for node in scenario.fleet
         )
         scenario.fleet = msgspec.structs.replace(scenario.fleet, nodes=tuple(nodes))
+    elif section is None and word == "pods":
+        count, _, names = rest.partition(":")
+        nodes = (
+            msgspec.structs.replace(node, max_pods=int(count) if node.name in names.split() else node.max_pods)
+            for node in scenario.fleet
+        )
+        scenario.fleet = msgspec.structs.replace(scenario.fleet, nodes=tuple(nodes))
     elif section is None and word == "warns":
         scenario.warnings.append((line, rest))
     elif word == "preset":
@@ -277,13 +286,13 @@ def _read_line(scenario: Scenario, line: int, word: str, rest: str) -> None:
 
 _COUNTS = {
     "submit": 3, "finish": 2, "end": 2, "fail": 2, "cancel": 2, "checkpoint": 2, "lose": 2, "cordon": 2, "back": 2,
-    "idle": 2, "restart": 1, "nothing": 1,
+    "idle": 2, "leave": 3, "restart": 1, "nothing": 1,
 }  # fmt: skip
 
 
 def _checked_event(words: list[str]) -> list[str]:
     count = _COUNTS.get(words[0] if words else "")
-    if count is None or len(words) < count or (len(words) > count and words[0] not in ("submit", "fail")):
+    if count is None or len(words) < count or (len(words) > count and words[0] not in ("submit", "fail", "leave")):
         raise ValueError(f"{' '.join(words)!r} is no event; events are {', '.join(_COUNTS)}")
     if words[0] == "submit":
         pairs(words[3:], _SUBMIT)
@@ -414,6 +423,8 @@ class Whole:
                         node = self.scheduler.cluster.fleet.nodes[self.scheduler.cluster.position[name]]
                         node = msgspec.structs.replace(node, schedulable=words[0] == "back")
                         self.scheduler.set_node(node, now_s, lost=words[0] == "lose")
+                    case "leave":
+                        self.scheduler.leave(name, seconds(words[2]), now_s, for_workload="".join(words[3:]))
                     case "idle":
                         self.scheduler.note_idle(name, now_s)
                     case "cancel":
@@ -506,7 +517,8 @@ def check(scheduler: Scheduler) -> None:
         least = sum(each.required for each in run.workload.pod_sets)
         there = run.rows.shape[1] + len(run.missing)
         assert least <= there == run.kind.count <= run.workload.pods, f"{run.workload.name} runs in part"
-        assert not run.missing or run.workload.name in scheduler.broken, f"{run.workload.name} lost pods unnoticed"
+        left = run.leaving_s is not None or run.workload.name in scheduler.broken
+        assert not run.missing or left, f"{run.workload.name} lost pods unnoticed"
         assert run.workload.name not in scheduler.pending.gangs, f"{run.workload.name} runs and waits"
     for queue in scheduler.queues:
         for flavor in scheduler.cluster.flavors:
@@ -517,7 +529,7 @@ def check(scheduler: Scheduler) -> None:
             held = sum(
                 run.kind.milli
                 for run in scheduler.running
-                if run.flavor == flavor and queue in _path(scheduler, run.workload.queue)
+                if run.flavor == flavor and run.leaving_s is None and queue in _path(scheduler, run.workload.queue)
             )
             used = scheduler.quota.used(queue, flavor)
             headroom = sum(each.headroom_milli for each in scheduler.queues.values() if each.name != queue)

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from muster.engine.config import Config
+from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
 from muster.model import PodPlacement, Taint, Toleration, load_snapshot, save_snapshot
+from muster.model.reasons import Reason
 from muster.traces import read_fleet, read_snapshot, read_snapshot_and_skipped
 from muster.traces.kube_objects import parse_quantity
 
@@ -60,6 +63,7 @@ def test_nodes(tmp_path: Path) -> None:
     assert (n3.schedulable, n3.reason) == (False, "not ready (NodeStatusUnknown)")
     assert (len(n4.devices), n4.healthy_gpus) == (9, 8)
     assert cpu.devices == ()
+    assert n1.max_pods == 110
     assert skipped == ()
     assert read_fleet(path)[0] == fleet
 
@@ -165,3 +169,53 @@ def test_quantities() -> None:
     for bad in ("", "x", "1x", "1 Gi", "--1", "1e", "nan", "1e999"):
         with pytest.raises(ValueError, match=r".*"):
             parse_quantity(bad)
+
+
+def volume(name: str, *values: str, operator: str = "In") -> list[dict[str, Any]]:
+    term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": operator, "values": list(values)}]}
+    return [
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{name}"},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        },
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"volumeName": f"pv-{name}"},
+        },
+    ]
+
+
+def test_a_volume_that_only_some_nodes_reach_is_a_node_selector(tmp_path: Path) -> None:
+    def with_claim(name: str, claim: str) -> dict[str, Any]:
+        return pod(name, None, 1, phase="Pending", volumes=[{"persistentVolumeClaim": {"claimName": claim}}, {}])
+
+    waits = [with_claim("one", "z1"), with_claim("many", "either"), with_claim("unbound", "none")]
+    path = dump(tmp_path, *volume("z1", "z1"), *volume("either", "z1", "z2"), node("n1"), *waits)
+    snapshot, skipped = read_snapshot_and_skipped(f"kubectl:{path}")
+    selectors = [each.pod_sets[0].shape.node_selector for each in snapshot.pending]
+    assert selectors == [(("topology.kubernetes.io/zone", "z1"),), (), ()]
+    assert [each.field for each in skipped] == ["items[6].spec.volumes"]
+    assert "volume either can be reached from nodes that no node selector tells" in skipped[0].why
+
+
+def test_pods_that_terminate_hold_their_room_for_who_is_nominated(tmp_path: Path) -> None:
+    leaves = pod("old", "n1", 8)
+    leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:02:00Z"
+    gone = pod("gone", None, 8, phase="Pending")
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:02:00Z"
+    waits = pod("new", None, 8, phase="Pending")
+    waits["status"]["nominatedNodeName"] = "n1"
+    full = node("n2")
+    full["status"]["allocatable"] = full["status"]["allocatable"] | {"pods": "1"}
+    path = dump(tmp_path, node("n1"), full, leaves, gone, waits, pod("small", "n2"), pod("one-more", "n2"))
+    snapshot, skipped = read_snapshot_and_skipped(f"kubectl:{path}")
+    old, small = snapshot.running
+    assert (old.workload.name, old.leaving_for, small.leaving_s) == ("ns/old", "ns/new", None)
+    assert old.leaving_s == pytest.approx(1767225720.0)
+    assert [each.name for each in snapshot.pending] == ["ns/new"]
+    assert "ns/one-more is one more than the pods that node n2 may have" in skipped[0].why
+    scheduler = Scheduler(snapshot, Config())
+    scheduler.cycle(1767225700.0)
+    assert list(scheduler.waits(1767225700.0)) == [("ns/new", Reason.EVICTING)]

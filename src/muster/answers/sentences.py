@@ -269,6 +269,10 @@ def _host(name: str, what: str) -> Callable[[Facts], str]:
     return with_amount
 
 
+def _pod_count(facts: Facts) -> str:
+    return f"It needs {facts.asked}; nodes have room for it, but have as many pods as their kubelets take."
+
+
 def _reserved(facts: Facts) -> str:
     scheduler = facts.view.scheduler
     if facts.view.config.queueing == "strict":
@@ -329,6 +333,7 @@ _SENTENCES: dict[Reason, Callable[[Facts], str]] = {
     Reason.GPU_SHARED: _shared,
     Reason.CPU_FREE: _host("CPU", "cpu_milli"),
     Reason.MEMORY_FREE: _host("memory", "memory_bytes"),
+    Reason.POD_COUNT: _pod_count,
     Reason.ONE_DOMAIN: _domain,
     Reason.APART: _domain,
     Reason.RESERVED: _reserved,

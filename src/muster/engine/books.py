@@ -134,7 +134,8 @@ class Books:
         self.quota = QuotaTree(tuple(queues))
         self.queues = {queue.name: queue for queue in queues}
         for run in self.running:
-            self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
+            if run.leaving_s is None:
+                self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
         self._quota_version += 1
         self._rooms.clear()
 
@@ -205,6 +206,30 @@ class Books:
         capacity = self.cluster.fleet.capacity_milli
         return dict(capacity) if self.cluster.flavored else {"": sum(capacity.values())}
 
+    def leave(self, name: str, until_s: float, now_s: float, *, for_workload: str = "") -> None:
+        """Running work was told to stop, for others or for nobody: it holds its places until it ends, by ``until_s``.
+
+        Its quota is free at once. When it has gone, it is to be finished (not ``well``).
+        """
+        run = self._leave(name, now_s)
+        run.leaving_s, run.leaving_for = until_s, for_workload
+        run.limit_s = until_s
+        self.broken.pop(name, None)
+        self._enter(run)
+        for slot in self.slots.values():
+            slot.stale = True
+
+    def frees_enough(self, kind: GangKind, flavor: str) -> bool:
+        """Whether a gang that does not fit now will fit when all work that leaves has gone."""
+        places = [run.rows for run in self.running.leaving if run.flavor == flavor]
+        for rows in places:
+            self.cluster.give_back(rows)
+        try:
+            return bool(places) and self.cluster.fits(kind, flavor)
+        finally:
+            for rows in places:
+                self.cluster.take(rows)
+
     def send_back(self, name: str, now_s: float) -> None:
         """Running work is stopped and goes back to its queue."""
         self.submit(self._stop(name, now_s).again())
@@ -219,11 +244,13 @@ class Books:
         )
         present = self.cluster.sized(kind, adopted.present) if run.missing else kind
         adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
-        if run.missing:
+        adopted.leaving_s, adopted.leaving_for = run.leaving_s, run.leaving_for
+        if run.missing and run.leaving_s is None:
             self.broken[run.workload.name] = self._now_s
         adopted.idle_since_s = run.idle_since_s
         adopted.resized_s = run.started_s if run.resized_s is None else run.resized_s
-        adopted.limit_s = math.nan if run.expected_end_s is None else run.expected_end_s
+        ends_s = run.expected_end_s if run.leaving_s is None else run.leaving_s
+        adopted.limit_s = math.nan if ends_s is None else ends_s
         self._enter(adopted)
 
     def _flavor_of(self, run: Running) -> str:
@@ -233,6 +260,8 @@ class Books:
 
     def _enter(self, run: RunningGang, now_s: float | None = None) -> None:
         self.running.add(run)
+        if run.leaving_s is not None:
+            return
         self.quota.charge(run.workload.queue, run.flavor, run.kind.milli)
         self._quota_version += 1
         since_s = run.started_s if now_s is None else now_s
@@ -240,6 +269,8 @@ class Books:
 
     def _leave(self, name: str, now_s: float) -> RunningGang:
         run = self.running.remove(name)
+        if run.leaving_s is not None:
+            return run
         self.quota.refund(run.workload.queue, run.flavor, run.kind.milli)
         self._quota_version += 1
         self.shares.hold((run.workload.queue, run.workload.user), run.flavor, -run.kind.milli, now_s)
@@ -267,6 +298,8 @@ class Books:
                 run.resized_s if run.resized_s != run.started_s else None,
                 run.idle_since_s,
                 run.limit_s,
+                run.leaving_s,
+                run.leaving_for,
             )
             for run in self.running
         )

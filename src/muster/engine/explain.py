@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from muster.engine.cluster import Cluster, GangKind, Hold
 from muster.engine.requests import Refused
-from muster.engine.state import CORDONED, REPLACEMENT
-from muster.kernels import Ints
+from muster.engine.state import CORDONED, NO_LIMIT, REPLACEMENT
+from muster.kernels import FREE_PODS, ON_NODE, Ints
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.reasons import Reason
 from muster.model.workload import PodSet, PodShape, Toleration, TopologyRequest
@@ -82,6 +82,7 @@ def funnel(cluster: Cluster, kind: GangKind, flavor: str, holds: Sequence[Hold],
     if pod_set.shape.gpus:
         keep("any", "any GPU free", free > 0)
         keep("gpus", _wanted_text(cluster, pod_set.shape, left), ~_any(masks, *NO_GPU_ROOM))
+    keep("pods", "fewer pods than they may have", ~_any(masks, Reason.POD_COUNT))
     keep("rest", "CPU and memory free", masks == 0)
     usable = int(rooms[left].sum())
     per_pod = pod_set.shape.gpu_milli_total
@@ -220,6 +221,9 @@ def _now(cluster: Cluster, kind: GangKind, flavor: str, refused: Refused | None)
     """Why there is no room now although there would be if nothing ran."""
     if refused is not None and refused.reason is not Reason.CAPACITY:
         return refused.reason
+    with cluster.holding(_no_pod_limits(cluster)):
+        if cluster.fits(kind, flavor):
+            return Reason.POD_COUNT
     for reason in _LOAD:
         easier = relaxed(cluster, kind, reason)
         if easier is not kind and cluster.fits(easier, flavor):
@@ -236,6 +240,13 @@ def _now(cluster: Cluster, kind: GangKind, flavor: str, refused: Refused | None)
     if any(each.shape.shares_gpu for each in kind.pod_sets):
         return Reason.GPU_SHAPE
     return Reason.CAPACITY
+
+
+def _no_pod_limits(cluster: Cluster) -> Hold:
+    """A hold of less than nothing: nodes may have any number of pods."""
+    amounts = np.zeros((len(cluster.state.node_list), ON_NODE + cluster.state.nodes.gpu_free.shape[1]), np.int64)
+    amounts[:, FREE_PODS] = -NO_LIMIT
+    return Hold(np.arange(len(amounts)), amounts)
 
 
 def _scarce_host(cluster: Cluster, kind: GangKind, flavor: str) -> Reason:

@@ -98,7 +98,8 @@ def lose_pods(books: Books, node: Node, now_s: float, *, everything: bool) -> No
             run.stand_on(np.delete(run.rows, columns, axis=1))
             for slot in books.slots.values():
                 slot.changes(run, cluster, 1)
-            books.broken.setdefault(run.workload.name, now_s)
+            if run.leaving_s is None:
+                books.broken.setdefault(run.workload.name, now_s)
 
 
 def repair(books: Books, now_s: float) -> list[Decision]:

@@ -93,7 +93,7 @@ def priced(
     shrinkable = {
         run.workload.name: run
         for run in (*may_shrink, *(run for run in may_stop if run.workload.elastic))
-        if run.flavor == flavor and not run.missing and run.resized_s < now_s
+        if run.flavor == flavor and not run.missing and run.resized_s < now_s and run.leaving_s is None
     }
     found: list[Part] = []
     excess: dict[str, list[int]] = {}
@@ -136,7 +136,7 @@ def may_be_stopped(books: Books, run: RunningGang, now_s: float) -> bool:
     queue = books.queues.get(run.workload.queue)
     protected_s = max(books.config.min_runtime_s, queue.min_runtime_s if queue else 0.0)
     # what started in this very cycle stays: it was first in order
-    if not run.workload.preemptible or run.started_s >= now_s:
+    if not run.workload.preemptible or run.started_s >= now_s or run.leaving_s is not None:
         return False
     return now_s - run.started_s >= protected_s or books.running.is_idle(run, now_s)
 

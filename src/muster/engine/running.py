@@ -28,12 +28,13 @@ class RunningGang:
     of pods that were lost with their nodes and that nothing has replaced yet: they are counted in ``kind`` and have no
     column; the others keep their ranks. ``resized_s`` is when its size changed last, its start at first;
     ``idle_since_s`` since when it has used none of its GPUs. ``limit_s`` is when it is taken to end (NaN: that is told
-    when it is entered); that is ``sure`` if it is its owner's limit.
+    when it is entered); that is ``sure`` if it is its owner's limit. ``leaving_s`` is when a gang that was stopped will
+    have gone, ``leaving_for`` for whom: till then it holds its places, and nothing else.
     """
 
     __slots__ = (
-        "checkpointed_s", "flavor", "idle_since_s", "kind", "limit_s", "missing", "nodes", "resized_s", "rows",
-        "started_s", "sure", "workload",
+        "checkpointed_s", "flavor", "idle_since_s", "kind", "leaving_for", "leaving_s", "limit_s", "missing", "nodes",
+        "resized_s", "rows", "started_s", "sure", "workload",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,8 @@ class RunningGang:
         self.missing = missing
         self.resized_s = started_s
         self.idle_since_s: float | None = None
+        self.leaving_s: float | None = None
+        self.leaving_for = ""
         self.kind = kind
         self.flavor = flavor
         self.rows = rows
@@ -72,6 +75,11 @@ class RunningGang:
         """Its pods have other places now."""
         self.rows = np.ascontiguousarray(rows)
         self.nodes = frozenset(rows[0].tolist())
+
+    @property
+    def surely_s(self) -> float:
+        """When it has ended at the latest: by its limit, or as it leaves; infinite if nobody said."""
+        return self.started_s + surely_s(self.workload) if self.leaving_s is None else self.leaving_s
 
     def unsaved_s(self, now_s: float) -> float:
         """How long it has worked since its last checkpoint, or its start."""
@@ -110,6 +118,7 @@ class RunningSet:
         self._milli: dict[str, dict[int, int]] = {}
         self._elastic: dict[str, dict[str, RunningGang]] = {}
         self._idle: dict[str, None] = {}
+        self._leaving: dict[str, RunningGang] = {}
         self.journal: list[tuple[RunningGang, Ints | None]] | None = None
         """What came (with its places) and went (None) since somebody set it empty; None: nobody did, or it overran."""
 
@@ -121,6 +130,7 @@ class RunningSet:
         twin._entered, twin._priorities, twin._idle = dict(self._entered), dict(self._priorities), dict(self._idle)
         twin._by_queue = {queue: dict(runs) for queue, runs in self._by_queue.items()}
         twin._by_node, twin._shares = dict(self._by_node), True
+        twin._leaving = dict(self._leaving)
         twin._milli = {queue: dict(held) for queue, held in self._milli.items()}
         twin._elastic = {queue: dict(runs) for queue, runs in self._elastic.items()}
         twin.journal = None
@@ -169,14 +179,14 @@ class RunningSet:
     @staticmethod
     def span(run: RunningGang) -> Span:
         """When a gang runs."""
-        return Span(run.started_s, run.limit_s, run.started_s + surely_s(run.workload))
+        return Span(run.started_s, run.limit_s, run.surely_s)
 
     def add(self, run: RunningGang) -> None:
         """Enter a gang that starts or runs already."""
         self._note(run, run.rows)
         if math.isnan(run.limit_s):
             run.limit_s = run.started_s + self.expected_s(run.workload)
-        run.sure = run.limit_s == run.started_s + surely_s(run.workload)
+        run.sure = run.limit_s == run.surely_s
         self._by_name[run.workload.name] = run
         insort(self._ends, (run.limit_s, run.workload.name))
         self._by_queue.setdefault(run.workload.queue, {})[run.workload.name] = run
@@ -184,6 +194,9 @@ class RunningSet:
         self.saving += run.workload.checkpointing is not None
         for node in run.nodes:
             self._on(node)[run.workload.name] = run
+        if run.leaving_s is not None:
+            self._leaving[run.workload.name] = run
+            return
         self._priorities[run.workload.priority] = self._priorities.get(run.workload.priority, 0) + 1
         self._hold(run, run.kind.milli)
         if run.idle_since_s is not None:
@@ -197,17 +210,19 @@ class RunningSet:
         """Take out a gang that ends."""
         run = self._by_name.pop(name)
         self._note(run, None)
-        self._elastic.get(run.workload.queue, {}).pop(name, None)
-        self._idle.pop(name, None)
-        self._hold(run, -run.kind.milli)
         del self._ends[bisect_left(self._ends, (run.limit_s, name))]
-        self._priorities[run.workload.priority] -= 1
-        if not self._priorities[run.workload.priority]:
-            del self._priorities[run.workload.priority]
         del self._by_queue[run.workload.queue][name]
         self.saving -= run.workload.checkpointing is not None
         for node in self._entered.pop(name):  # it may have lost some since
             del self._on(node)[name]
+        if self._leaving.pop(name, None) is not None:
+            return run
+        self._elastic.get(run.workload.queue, {}).pop(name, None)
+        self._idle.pop(name, None)
+        self._hold(run, -run.kind.milli)
+        self._priorities[run.workload.priority] -= 1
+        if not self._priorities[run.workload.priority]:
+            del self._priorities[run.workload.priority]
         self._held[run.workload.queue, run.workload.user] -= run.kind.milli
         return run
 
@@ -260,6 +275,11 @@ class RunningSet:
         queues = self._elastic.values() if queue is None else (self._elastic.get(queue, {}),)
         return [run for runs in queues for run in runs.values()]
 
+    @property
+    def leaving(self) -> Iterable[RunningGang]:
+        """What was stopped and has not gone yet."""
+        return self._leaving.values()
+
     def in_queue(self, queue: str) -> Iterable[RunningGang]:
         """What runs of a queue."""
         return self._by_queue.get(queue, {}).values()
@@ -288,7 +308,7 @@ class RunningSet:
         for run in late:
             del self._ends[bisect_left(self._ends, (run.limit_s, run.workload.name))]
             run.limit_s = self.ends_s(run, now_s)
-            run.sure = run.limit_s == run.started_s + surely_s(run.workload)
+            run.sure = run.limit_s == run.surely_s
             insort(self._ends, (run.limit_s, run.workload.name))
         return late
 

@@ -68,7 +68,7 @@ class Scheduler(Books):
             slot = self._reserve(gang, now_s)
             if slot is not None and reason in NO_ROOM:
                 waits_gpu_s = (slot.start_s - now_s) * gang.kind.least.milli / WHOLE_GPU_MILLI
-                if self._may_search(gang, now_s):
+                if self._may_search(gang, now_s) and not self._awaits(gang):
                     if self._move(gang, self.config.move_limit * waits_gpu_s, now_s, decisions):
                         continue
                     self._searched[gang.workload.name] = now_s
@@ -208,6 +208,9 @@ class Scheduler(Books):
             reason = self._try(gang, some, now_s, decisions, backfilled=backfilled)
             if reason is None:
                 return None
+            if reason in NO_ROOM and any(self.frees_enough(gang.kind.least, flavor) for flavor in some):
+                reasons.append(reason)  # others have been stopped already
+                continue
             if reason in (*NO_ROOM, Reason.QUOTA) and self._preempt(gang, some, reason, now_s, decisions):
                 return None
             reasons.append(reason)
@@ -414,6 +417,10 @@ class Scheduler(Books):
         if gated is Reason.UNKNOWN_QUEUE:
             return gated
         reason = nearest([self.refused_on(gang, flavor) for flavor in self.flavors_of(gang.kind)])
+        if reason in (*NO_ROOM, Reason.RESERVED) and any(
+            run.leaving_for == gang.workload.name for run in self.running.leaving
+        ):
+            reason = Reason.EVICTING
         return reason if gated is None or reason.tier <= Tier.OVER_LIMIT else gated
 
     def refused_on(self, gang: Gang, flavor: str) -> Reason:
@@ -493,6 +500,10 @@ class Scheduler(Books):
             if part.whole:
                 self.submit(part.run.again())
         return True
+
+    def _awaits(self, gang: Gang) -> bool:
+        """Whether it will have room by itself when work that was stopped has gone: nobody else is moved for it."""
+        return any(self.frees_enough(gang.kind.least, flavor) for flavor in self.flavors_of(gang.kind))
 
     def _may_search(self, gang: Gang, now_s: float) -> bool:
         """Whether it is worth to look for moves: enough is free in all, and that was not done in vain just now."""

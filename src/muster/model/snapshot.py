@@ -29,6 +29,9 @@ class Running(Struct, frozen=True):
     replaced yet (they have no placement). ``resized_s`` is when its size changed last,
     ``idle_since_s`` since when it has used none of its GPUs. ``expected_end_s`` is when it was last taken to end; None:
     that is still to be told, from its limit or from what ran before.
+
+    ``leaving_s`` is when work that was told to stop will have gone: until then it holds its devices, but no more quota.
+    ``leaving_for`` is the workload for which it was stopped; empty: for none, or nobody knows. None: it stays.
     """
 
     workload: Workload
@@ -40,6 +43,8 @@ class Running(Struct, frozen=True):
     resized_s: float | None = None
     idle_since_s: float | None = None
     expected_end_s: float | None = None
+    leaving_s: float | None = None
+    leaving_for: str = ""
 
 
 class AdvanceReservation(Struct, frozen=True):

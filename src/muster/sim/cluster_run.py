@@ -667,7 +667,7 @@ class ClusterRun:
         self._held[name] = len(self.holdings)
         places = run.pods if self.options.keep_places else ()
         self.holdings.append(Holding(index, WHOLE, _milli(run.pods), run.started_s, places=places))
-        spell = self.lives.adopt(index, run.started_s, run.checkpointed_s, taken_s)
+        spell = self.lives.adopt(index, run.started_s, run.checkpointed_s, taken_s, run.leaving_s)
         if spell.until_s < math.inf:
             self._queue.schedule(max(spell.until_s, taken_s), _payload(_END, index, 1), 0)
 

@@ -158,13 +158,18 @@ class Lives:
         number = self._now.get(job)
         return None if number is None else self.spells[number]
 
-    def adopt(self, job: int, started_s: float, saved_s: float | None, now_s: float) -> Spell:
+    def adopt(
+        self, job: int, started_s: float, saved_s: float | None, now_s: float, leaving_s: float | None = None
+    ) -> Spell:
         """Work that runs at the beginning, ``now_s``; its earlier life is not known, so it is on its first start.
 
-        ``saved_s`` is when it was saved last; it goes on from there, each interval.
+        ``saved_s`` is when it was saved last; it goes on from there, each interval. ``leaving_s`` is when work that was
+        told to stop will have gone.
         """
         story, workload = self.stories[job], self.workloads[job]
         story.started_s, story.starts = started_s, 1
+        if leaving_s is not None:
+            return self._enter(Spell(job, started_s, 0.0, leaving_s, killed=True))
         until_s = math.inf if workload.duration_s is None else started_s + workload.duration_s
         spell = Spell(job, started_s, 0.0, until_s, killed=False)
         saving = workload.checkpointing

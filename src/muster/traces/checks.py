@@ -10,6 +10,8 @@ from muster.model.fleet import NODE_SHARING
 from muster.traces.tables import MAX_CPU_MILLI, MAX_GPUS, MAX_JOB_GPUS, MAX_MEMORY_MIB, MAX_SECONDS
 
 MAX_MEMORY_BYTES = MAX_MEMORY_MIB * 2**20
+MAX_PODS = 1_000_000
+"""Above what any kubelet is told to take."""
 
 
 def check_workload(workload: Workload, file: str, line: int | None = None) -> None:
@@ -60,6 +62,7 @@ def check_node(node: Node, fleet: Fleet, file: str, line: int | None = None) -> 
         ("cpu_milli", node.cpu_milli, MAX_CPU_MILLI),
         ("memory_bytes", node.memory_bytes, MAX_MEMORY_BYTES),
         ("devices", len(node.devices), MAX_GPUS),
+        ("max_pods", node.max_pods, MAX_PODS),
     ):
         if not 0 <= value <= limit:
             what = "is negative" if value < 0 else "is absurdly large"

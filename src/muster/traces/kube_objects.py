@@ -55,6 +55,7 @@ class Meta(Struct, rename="camel"):
     namespace: str = ""
     labels: dict[str, str] | None = None
     creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
 
 
 class KubeTaint(Struct):
@@ -120,6 +121,18 @@ class KubeToleration(Struct):
     effect: str | None = None
 
 
+class Claim(Struct, rename="camel"):
+    """A volume's claim."""
+
+    claim_name: str
+
+
+class Volume(Struct, rename="camel"):
+    """A pod's volume, of which only a claim may tie it to a place."""
+
+    persistent_volume_claim: Claim | None = None
+
+
 class PodSpec(Struct, rename="camel"):
     """A pod's spec."""
 
@@ -130,6 +143,7 @@ class PodSpec(Struct, rename="camel"):
     node_selector: dict[str, str] | None = None
     tolerations: list[KubeToleration] | None = None
     priority: int | None = None
+    volumes: list[Volume] | None = None
 
 
 class PodStatus(Struct, rename="camel"):
@@ -138,6 +152,7 @@ class PodStatus(Struct, rename="camel"):
     phase: str = "Pending"
     start_time: str | None = None
     qos_class: str | None = None
+    nominated_node_name: str | None = None
 
 
 class KubePod(Struct):
@@ -146,6 +161,72 @@ class KubePod(Struct):
     metadata: Meta
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
+
+
+class ClaimSpec(Struct, rename="camel"):
+    """A claim's spec."""
+
+    volume_name: str | None = None
+
+
+class KubeClaim(Struct):
+    """A PersistentVolumeClaim object."""
+
+    metadata: Meta
+    spec: ClaimSpec = field(default_factory=ClaimSpec)
+
+
+class Expression(Struct):
+    """An entry of matchExpressions."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Term(Struct, rename="camel"):
+    """An entry of nodeSelectorTerms."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class Terms(Struct, rename="camel"):
+    """A node selector."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class Affinity(Struct):
+    """A volume's node affinity."""
+
+    required: Terms | None = None
+
+
+class VolumeSpec(Struct, rename="camel"):
+    """A volume's spec."""
+
+    node_affinity: Affinity | None = None
+
+
+class KubeVolume(Struct):
+    """A PersistentVolume object."""
+
+    metadata: Meta
+    spec: VolumeSpec = field(default_factory=VolumeSpec)
+
+
+def volume_labels(spec: VolumeSpec) -> tuple[tuple[str, str], ...] | None:
+    """The labels that a node must have to use a volume; None where it may have one of several, or must lack some."""
+    required = spec.node_affinity.required if spec.node_affinity else None
+    terms = (required.node_selector_terms if required else None) or []
+    if not terms:
+        return ()
+    each = terms[0].match_expressions or []
+    exact = all(one.operator == "In" and len(one.values or ()) == 1 for one in each)
+    if len(terms) > 1 or terms[0].match_fields or not exact:
+        return None
+    return tuple((one.key, value) for one in each for value in one.values or ())
 
 
 Amount = Callable[[Mapping[str, Quantity], str, int, str], int]

@@ -3,6 +3,9 @@
 - A node's size is its allocatable (its capacity where allocatable is absent). GPUs that are in the capacity but not in
   the allocatable are kept as unhealthy devices: the device plugin has withdrawn them.
 - The API does not say which GPUs of a node a pod has: running pods get the lowest free indexes, in the file's order.
+- Where the list holds persistentvolumes and persistentvolumeclaims, too, a pod whose volume only some nodes can reach
+  asks for their labels.
+- A pod that was told to stop holds its room until its grace period ends, for the pod that is nominated to its node.
 - Each pod is a workload of its own, named NAMESPACE/NAME; finished pods are left out silently, pods that cannot be kept
   (on nodes not in the file, beyond what the node has) are left out and reported.
 - Times are seconds since 1970; the snapshot is taken at the latest time found in the file.
@@ -31,17 +34,20 @@ from muster.model import (
     Topology,
     Workload,
 )
-from muster.traces.checks import check_node, check_pod_set, check_workload
+from muster.traces.checks import MAX_PODS, check_node, check_pod_set, check_workload
 from muster.traces.files import decode_text, read_bytes
 from muster.traces.kube_objects import (
     GPU_RESOURCES,
     QUEUE_LABEL,
+    KubeClaim,
     KubeNode,
     KubePod,
+    KubeVolume,
     Quantity,
     parse_quantity,
     parse_time,
     pod_shape,
+    volume_labels,
 )
 from muster.traces.spec import Options
 from muster.traces.tables import MAX_GPUS, refuse_duplicate
@@ -105,11 +111,17 @@ def read_kubectl(path: str) -> Dump:
         nodes.append(node)
         latest += [parse_time(one.last_heartbeat_time) or 0.0 for one in found.status.conditions or ()]
     fleet = Fleet(tuple(nodes), empty.topology, Path(path).stem)
-    pods = _Pods(path, fleet, skipped)
+    found_pods = [(item, _decode(item, KubePod, path)) for item in items if item.kind == "Pod"]
+    nominated = {
+        pod.status.nominated_node_name: f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for _, pod in found_pods
+        if pod.status.nominated_node_name and not pod.spec.node_name
+    }
+    pods = _Pods(path, fleet, skipped, _Volumes(path, items), nominated)
+    for item, pod in found_pods:
+        latest += pods.add(item, pod)
     for item in items:
-        if item.kind == "Pod":
-            latest += pods.add(item, _decode(item, KubePod, path))
-        elif item.kind != "Node":
+        if item.kind not in ("Node", "Pod", "PersistentVolume", "PersistentVolumeClaim"):
             skipped.append(Skipped(path, item.line, f"items[{item.index}].kind", f"is of kind {item.kind[:40]!r}"))
     snapshot = Snapshot(
         fleet,
@@ -266,17 +278,23 @@ def _node(
         topology=tuple(_first(labels, names) for _, names in levels),
         schedulable=not reason,
         reason=reason,
+        max_pods=_amount(sizes, "pods", 1, item, path, where, MAX_PODS),
     )
 
 
 class _Pods:
     """Takes the pods of a dump; keeps account of what each node has left."""
 
-    def __init__(self, path: str, fleet: Fleet, skipped: list[Skipped]) -> None:
+    def __init__(
+        self, path: str, fleet: Fleet, skipped: list[Skipped], volumes: _Volumes, nominated: Mapping[str, str]
+    ) -> None:
         self._path = path
         self._skipped = skipped
+        self._volumes = volumes
+        self._nominated = nominated
         self._cpu = {node.name: node.cpu_milli for node in fleet}
         self._memory = {node.name: node.memory_bytes for node in fleet}
+        self._pods = {node.name: node.max_pods or MAX_PODS for node in fleet}
         self._gpus = {node.name: [device.index for device in node.devices if device.healthy] for node in fleet}
         self._seen: dict[str, int] = {}
         self._shapes: dict[PodShape, tuple[PodSet, ...]] = {}
@@ -293,6 +311,9 @@ class _Pods:
         if not pod.metadata.name:
             raise InputError("is empty", file=self._path, line=item.line, field=f"items[{item.index}].metadata.name")
         refuse_duplicate(self._seen, name, self._path, item.line, "metadata.name")
+        leaving_s = parse_time(pod.metadata.deletion_timestamp)
+        if leaving_s is not None and not pod.spec.node_name:
+            return [created, started]
         shape = self._shape(item, pod)
         if shape not in self._shapes:
             self._shapes[shape] = (PodSet(shape),)
@@ -308,12 +329,12 @@ class _Pods:
         )
         check_workload(workload, self._path, item.line)
         if pod.spec.node_name:
-            self._place(item, workload, pod.spec.node_name, started)
+            self._place(item, workload, pod.spec.node_name, started, leaving_s)
         else:
             self.pending.append(workload)
         return [created, started]
 
-    def _place(self, item: _Item, workload: Workload, node: str, started: float) -> None:
+    def _place(self, item: _Item, workload: Workload, node: str, started: float, leaving_s: float | None) -> None:
         shape = workload.pod_sets[0].shape
         why = ""
         if node not in self._cpu:
@@ -322,6 +343,8 @@ class _Pods:
             why = f"asks for {shape.gpus} GPUs of node {node}, of which {len(self._gpus[node])} are left"
         elif self._cpu[node] < shape.cpu_milli or self._memory[node] < shape.memory_bytes:
             why = f"asks for more CPU or memory than node {node} has left"
+        elif not self._pods[node]:
+            why = f"is one more than the pods that node {node} may have"
         if why:
             where = f"items[{item.index}].spec.nodeName"
             self._skipped.append(Skipped(self._path, item.line, where, f"pod {workload.name} {why}"))
@@ -329,12 +352,40 @@ class _Pods:
         taken = tuple(self._gpus[node][: shape.gpus])
         del self._gpus[node][: shape.gpus]
         self._cpu[node] -= shape.cpu_milli
+        self._pods[node] -= 1
         self._memory[node] -= shape.memory_bytes
         placement = PodPlacement(node, taken, shape.gpu_milli if taken else 0)
-        self.running.append(Running(workload, started, (placement,)))
+        leaving_for = self._nominated.get(node, "") if leaving_s is not None else ""
+        run = Running(workload, started, (placement,), leaving_s=leaving_s, leaving_for=leaving_for)
+        self.running.append(run)
 
     def _shape(self, item: _Item, pod: KubePod) -> PodShape:
         def amount(resources: Mapping[str, Quantity], name: str, scale: int, where: str) -> int:
             return _amount(resources, name, scale, item, self._path, f"spec.{where}")
 
-        return pod_shape(pod.spec, amount)
+        shape = pod_shape(pod.spec, amount)
+        labels = dict(shape.node_selector)
+        for claim in (one.persistent_volume_claim for one in pod.spec.volumes or ()):
+            wanted = self._volumes.labels(pod.metadata.namespace, claim.claim_name) if claim else ()
+            if wanted is None or any(labels.get(key, value) != value for key, value in wanted):
+                why = "can be reached from nodes that no node selector tells: where its pod may run is told too widely"
+                where = f"items[{item.index}].spec.volumes"
+                what = f"volume {claim.claim_name if claim else ''} {why}"
+                self._skipped.append(Skipped(self._path, item.line, where, what))
+                continue
+            labels.update(wanted)
+        return msgspec.structs.replace(shape, node_selector=tuple(sorted(labels.items())))
+
+
+class _Volumes:
+    """Which labels a node must have for the volume that a claim is bound to."""
+
+    def __init__(self, path: str, items: Sequence[_Item]) -> None:
+        claims = [_decode(item, KubeClaim, path) for item in items if item.kind == "PersistentVolumeClaim"]
+        volumes = [_decode(item, KubeVolume, path) for item in items if item.kind == "PersistentVolume"]
+        self._bound = {(one.metadata.namespace, one.metadata.name): one.spec.volume_name for one in claims}
+        self._labels = {one.metadata.name: volume_labels(one.spec) for one in volumes}
+
+    def labels(self, namespace: str, claim: str) -> tuple[tuple[str, str], ...] | None:
+        """Those of a claim's volume, none where it is not bound or not in the list; None: no selector tells them."""
+        return self._labels.get(self._bound.get((namespace, claim)) or "", ())

@@ -44,6 +44,7 @@ class _Shape(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tolerations: tuple[Toleration, ...] = ()
     mig_profile: str = ""
     sharing: str = ""
+    max_pods: int = 0
     tenant: str = ""
 
 
@@ -100,6 +101,7 @@ class _Node(Struct, forbid_unknown_fields=True, omit_defaults=True):
     purchase: str = ""
     spare: bool = False
     sharing: str = ""
+    max_pods: int = 0
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -178,6 +180,7 @@ def read_trace(path: str) -> Trace:
             row.tolerations,
             row.mig_profile,
             row.sharing,
+            row.max_pods,
             row.tenant,
         )
         for row in lines.section(header.shapes, _Shape, "shapes")
@@ -234,7 +237,7 @@ def write_fleet(fleet: Fleet, path: str | os.PathLike[str]) -> None:
         rows.append(
             _Node(
                 node.name, kind, node.labels, node.taints, node.topology, node.schedulable, node.reason, node.purchase,
-                node.spare, node.sharing,
+                node.spare, node.sharing, node.max_pods,
             )
         )  # fmt: skip
     header = _FleetHeader(
@@ -267,6 +270,7 @@ def read_stored_fleet(path: str) -> Fleet:
             row.purchase,
             row.spare,
             row.sharing,
+            row.max_pods,
         )
         check_node(node, fleet, path, lines.number)
         nodes.append(node)
