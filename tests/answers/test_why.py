@@ -180,6 +180,14 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
         ),
         Reason.MEMORY_FREE, "asks for 100 GiB",
     ),
+    "the kubelet takes no more pods": (
+        lambda: world(nodes(1, max_pods=1), runs=[job("r", gpus=1)], waits=[job("a", gpus=1)]),
+        Reason.POD_COUNT, "have as many pods as their kubelets take",
+    ),
+    "pods or GPUs: with any number of pods the GPUs would be too few": (
+        lambda: world(nodes(1, max_pods=1), runs=[job("r", gpus=1)], waits=[job("a", gpus=8)]),
+        Reason.GPU_FREE, "7 GPUs are free",
+    ),
     "another tenant shares the GPUs": (
         lambda: world(
             nodes(1, gpus=1), runs=[job("r", gpus=1, gpu_milli=200, tenant="t1")],
@@ -331,6 +339,14 @@ def test_a_mig_slice_at_no_legal_start() -> None:
     told = asked(View(replace(view.snapshot, running=(stands,))))
     assert told.reason is Reason.MIG_START
     assert "not at a start" in told.blockers[0].text
+
+
+def test_who_others_were_stopped_for_waits_until_they_have_gone() -> None:
+    view = world(nodes(1), runs=[job("r")], waits=[job("a"), job("b")])
+    leaves = tuple(replace(each, leaving_s=NOW_S + 30, leaving_for="a") for each in view.snapshot.running)
+    view = View(replace(view.snapshot, running=leaves))
+    assert (asked(view).reason, why(view, "b").reason) == (Reason.EVICTING, Reason.GPU_FREE)
+    assert "stopped for it" in asked(view).blockers[0].text
 
 
 def test_every_reason_has_its_case_and_its_sentence() -> None:

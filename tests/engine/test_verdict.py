@@ -56,6 +56,8 @@ SCENARIOS: list[tuple[str, Node, list[tuple[PodShape, int]], PodShape, list[Reas
     ("fractions are left", NODE, [(PART, 1 << at) for at in range(4)], PodShape(0, 0, 1, 400), []),
     ("CPU is taken", NODE, [(PodShape(4001), 0)], POD, [Reason.CPU_FREE]),
     ("memory is taken", NODE, [(PodShape(0, 33), 0)], POD, [Reason.MEMORY_FREE]),
+    ("as many pods as it may have", replace(NODE, max_pods=2), [(PART, 1), (PART, 2)], POD, [Reason.POD_COUNT]),
+    ("one pod more", replace(NODE, max_pods=2), [(PART, 1)], POD, []),
     ("another tenant shares it", ONE, [(replace(PART, tenant="a"), 1)], PodShape(0, 0, 1, 400), [Reason.GPU_SHARED]),
     ("another way of sharing it", ONE, [(PART, 1)], PodShape(0, 0, 1, 400, sharing="mps"), [Reason.GPU_SHARED]),
     ("a share of the same tenant", ONE, [(replace(PART, tenant="a"), 1)], PodShape(0, 0, 1, 400, tenant="a"), []),

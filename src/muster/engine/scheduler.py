@@ -417,10 +417,6 @@ class Scheduler(Books):
         if gated is Reason.UNKNOWN_QUEUE:
             return gated
         reason = nearest([self.refused_on(gang, flavor) for flavor in self.flavors_of(gang.kind)])
-        if reason in (*NO_ROOM, Reason.RESERVED) and any(
-            run.leaving_for == gang.workload.name for run in self.running.leaving
-        ):
-            reason = Reason.EVICTING
         return reason if gated is None or reason.tier <= Tier.OVER_LIMIT else gated
 
     def refused_on(self, gang: Gang, flavor: str) -> Reason:
@@ -433,6 +429,8 @@ class Scheduler(Books):
             return Reason.NEVER_FITS
         if short is not None:
             return short
+        if any(run.leaving_for == gang.workload.name and run.flavor == flavor for run in self.running.leaving):
+            return Reason.EVICTING
         if not self._refused_here(kind, flavor):
             return Reason.RESERVED
         return kind.refused[flavor][1]
