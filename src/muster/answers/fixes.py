@@ -76,17 +76,22 @@ class Found(Struct, frozen=True):
     untried: tuple[str, ...] = ()
 
 
-REMEDIES: tuple[tuple[str, Remedy], ...] = (
+REQUESTS: tuple[tuple[str, Remedy], ...] = (
     ("topology", request.segments),
     ("topology", request.wider),
     ("topology", request.closer),
-    ("limit", request.shorter),
     ("flavor", request.other_gpus),
     ("selector", request.any_label),
     ("taint", request.tolerated),
     ("host", request.less_host),
     ("shape", request.reshaped),
     ("smaller", request.smaller),
+)
+"""What the gang may ask for instead."""
+
+REMEDIES: tuple[tuple[str, Remedy], ...] = (
+    *REQUESTS,
+    ("limit", request.shorter),
     ("limit", quota.user_limit),
     ("borrow", quota.borrow),
     ("quota", quota.nominal),
@@ -136,10 +141,22 @@ def find_fixes(
     search = _Search(view, name, most_trials)
     search.run()
     wait = Fix("wait", "wait", starts_in_s=max(0.0, start_s - view.now_s))
+    # sorting keeps the order in which they were tried; new nodes displace nobody, and are the dearest all the same
     ranked = sorted(
-        enumerate([wait, *search.found]), key=lambda each: (each[1].displaced_gpu_s, each[1].starts_in_s, each[0])
+        _distinct([wait, *search.found]), key=lambda fix: (fix.kind == "add", fix.displaced_gpu_s, fix.starts_in_s)
     )
-    return Found(tuple(fix for _, fix in ranked[:limit]), tuple(dict.fromkeys(search.untried)))
+    return Found(tuple(ranked[:limit]), tuple(dict.fromkeys(search.untried)))
+
+
+def _distinct(found: list[Fix]) -> list[Fix]:
+    """Without those that do the same to others as one with fewer changes: a higher priority, and what it would stop."""
+    kept: dict[object, Fix] = {}
+    for fix in found:
+        same = (fix.displaced, fix.cost_gpu_s, fix.kind == "moves") if fix.displaced else fix.changes
+        known = kept.get(same)
+        if known is None or len(fix.changes) < len(known.changes):
+            kept[same] = fix
+    return list(kept.values())
 
 
 class _Search:
@@ -157,10 +174,15 @@ class _Search:
         """Find what there is: first with what must be changed in any case, which may be enough."""
         base, titles = self._needed()
         self._with(base, titles)
-        if not any(fix.starts_in_s <= self.view.config.stop_s for fix in self.found):
-            more = self._short_of_quota(base)
-            if more is not None:
-                self._with((*base, *more.changes), [*titles, str(more.title)])
+        if not self._starts():
+            # each may lack something else as well: what it asks for is made possible, then its quota is raised
+            for more in (self._possible(base), self._short_of_quota(base)):
+                if more is not None and not self._starts():
+                    self._with((*base, *more.changes), [*titles, str(more.title)])
+
+    def _starts(self) -> bool:
+        """Whether anything was found with which the gang starts, on the nodes that there are."""
+        return any(fix.starts_in_s <= self.view.config.stop_s and fix.kind != "add" for fix in self.found)
 
     def _with(self, base: tuple[Change, ...], titles: list[str]) -> None:
         """Try all remedies on top of some changes."""
@@ -170,6 +192,14 @@ class _Search:
             if ask.gated in (None, Reason.OVER_LIMIT):
                 for kind, remedy in REMEDIES:
                     self._try(kind, remedy, ask, prefix)
+
+    def _possible(self, base: tuple[Change, ...]) -> Candidate | None:
+        """The least change of a request that could never be met, with which it could."""
+        with self.trials.based(base) as scheduler:
+            ask = Ask(self.view, scheduler, self.name, ever=True)
+            if not ask.reasons or any(reason is not Reason.NEVER_FITS for reason in ask.reasons.values()):
+                return None
+            return next((each for _, remedy in REQUESTS for each in remedy(ask)), None)
 
     def _short_of_quota(self, base: tuple[Change, ...]) -> Candidate | None:
         """More quota, where that alone does not help: it may be what other changes lack."""

@@ -46,10 +46,12 @@ class Ask:
         view: what there is.
         scheduler: the view's, or a twin of it.
         name: of the gang.
+        ever: whether room on the empty fleet is enough: the quick look is then whether it could ever fit.
     """
 
-    def __init__(self, view: View, scheduler: Scheduler, name: str) -> None:
+    def __init__(self, view: View, scheduler: Scheduler, name: str, *, ever: bool = False) -> None:
         self.view = view
+        self.ever = ever
         self.scheduler = scheduler
         self.cluster = scheduler.cluster
         self.now_s = view.now_s
@@ -99,6 +101,8 @@ class Ask:
     def fits(self, workload: Workload) -> bool:
         """Whether a workload like it finds room now, with quota, limits and what is kept for others; a quick look."""
         scheduler, kind = self.scheduler, self.cluster.kind_of(workload).least
+        if self.ever:
+            return not all(self.cluster.never_fits(kind, flavor) for flavor in scheduler.flavors_of(kind))
         if not scheduler.may_hold(workload, kind.milli):
             return False
         for flavor in scheduler.flavors_of(kind):

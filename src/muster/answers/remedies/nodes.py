@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from muster.answers.changes import AddNodes, EndReservation, SetNodes
+from muster.answers.changes.grow import NARROW
 from muster.answers.hostlist import compress
 from muster.answers.remedies.ask import Ask, Candidate
 from muster.answers.words import listed, plural
@@ -185,32 +186,36 @@ def reservations(ask: Ask) -> Iterator[Candidate]:
 def new_nodes(ask: Ask) -> Iterator[Candidate]:
     """New nodes like one of its flavor: as many as are reckoned to be needed, and then more."""
     pod_set, kind = ask.shape_set, ask.kind
-    like = _model(ask)
-    if like is None:
+    at = _model(ask)
+    if at is None:
         return
+    like = ask.cluster.fleet.nodes[at]
     per_node = _capacity(like, pod_set.shape)
     if not per_node:
         return
-    refused = ask.cluster.refusal(kind, ask.flavor)
     request = ask.workload.topology
     level = domain = ""
     pods, room = pod_set.required, int(ask.cluster.rooms(ask.cluster.shape_id(pod_set.shape, ask.flavor)).sum())
-    if request is not None and request.required and request.required in ask.cluster.fleet.topology.levels:
-        level = request.required
-        depth = ask.cluster.index.depth_of(level)
-        domain, best = like.topology[depth - 1], 0
-        if refused is not None and refused.best_domain:
-            best, domain = refused.best_room, refused.best_domain.rpartition("/")[2]
-        pods, room = refused.unit if refused is not None and refused.unit else pods, best
+    if request is not None and request.required in ask.cluster.fleet.topology.levels:
+        refused, depth = ask.cluster.refusal(kind, ask.flavor), ask.cluster.index.depth_of(request.required)
+        pods = refused.unit if refused is not None and refused.unit else pods
+        if request.required in NARROW:  # such a domain has its full number of nodes: the new ones stand in new domains
+            size = int((ask.cluster.index.groups[depth] == ask.cluster.index.groups[depth][at]).sum())
+            room, pods = 0, pods if pods <= size * per_node else 0
+        else:
+            level, domain = request.required, like.topology[depth - 1]
+            room = 0
+            if refused is not None and refused.best_domain:
+                room, domain = refused.best_room, refused.best_domain.rpartition("/")[2]
     least = max(1, -(-(pods - room) // per_node))
-    for count in (least, *_more(least, -(-pod_set.count // per_node))):
+    for count in (least, *_more(least, -(-pod_set.count // per_node))) if pods else ():
         title = f"add {plural(count, 'node')} like {like.name}" + (f" in {level} {domain}" if level else "")
         change = AddNodes(count, like.name, level=level, domain=domain)
         yield Candidate("add", title, (change,), ask.workload, room=True)
 
 
-def _model(ask: Ask) -> Node | None:
-    """A node of the flavor that came nearest that takes its largest pods when nothing runs there."""
+def _model(ask: Ask) -> int | None:
+    """The position of a node of the flavor that came nearest that takes its largest pods when nothing runs there."""
     masks = _masks(ask)
     nodes = ask.cluster.fleet.nodes
     shape = ask.shape_set.shape
@@ -218,7 +223,7 @@ def _model(ask: Ask) -> Node | None:
         node = nodes[at]
         whole = node.healthy_gpus == len(node.devices) >= shape.gpus
         if whole and node.cpu_milli >= shape.cpu_milli and node.memory_bytes >= shape.memory_bytes:
-            return node
+            return at
     return None
 
 
