@@ -8,8 +8,10 @@ no more than a stated number of trials.
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -139,13 +141,26 @@ def find_fixes(
     if start_s is None:
         start_s = slot.start_s if slot and slot.start_s > view.now_s else math.inf
     search = _Search(view, name, most_trials)
-    search.run()
+    with _without_collection():
+        search.run()
     wait = Fix("wait", "wait", starts_in_s=max(0.0, start_s - view.now_s))
     # sorting keeps the order in which they were tried; new nodes displace nobody, and are the dearest all the same
     ranked = sorted(
         _distinct([wait, *search.found]), key=lambda fix: (fix.kind == "add", fix.displaced_gpu_s, fix.starts_in_s)
     )
     return Found(tuple(ranked[:limit]), tuple(dict.fromkeys(search.untried)))
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Trials make and drop many small objects, none in a cycle: to look through a large view for such is in vain."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
@@ -259,9 +274,7 @@ class _Search:
 
     def _try(self, kind: str, remedy: Remedy, ask: Ask, prefix: str) -> None:
         """Try what a remedy proposes till something helps."""
-        if self.trials.left <= 0:
-            self.untried.append(kind)
-            return
+        self.trials.refused = False
         for number, candidate in enumerate(remedy(ask)):
             if number >= MOST_IN_VAIN:
                 break
@@ -272,6 +285,9 @@ class _Search:
                     whole = replace(each, title=prefix + told, changes=(*self.trials.base, *each.changes))
                     self._add(whole, outcome, outcome.place)
                     return
+            if self.trials.refused:
+                self.untried.append(kind)
+                return
 
     def _first(self, ask: Ask, candidate: Candidate) -> Candidate | None:
         """The same, and the gang comes before all who wait, also those that are stopped for it."""

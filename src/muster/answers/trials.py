@@ -29,6 +29,9 @@ from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
 
+LARGE = 20_000
+"""Nodes, running and waiting work above which no scheduler is made anew for a trial: that takes seconds."""
+
 MOST_LOOKS = 8
 """Of so many kinds of displaced work a new start is looked for; the others are taken to start with the last of them."""
 
@@ -68,9 +71,12 @@ class Trials:
         self.view = view
         self.name = name
         self.left = most
+        self.refused = False
+        """Whether something was not tried: there were trials enough, or it would have taken seconds."""
         self.scheduler = view.scheduler
         """Whose twins are made: the view's after its cycle, with the changes of `based`."""
         self.base: tuple[Change, ...] = ()
+        view.scheduler.look_ahead(view.now_s)  # made once: twins get a copy of what is free when
         self._before = {
             each.workload: each for each in view.plan.decisions if isinstance(each, (Evict, Migrate, Resize))
         }
@@ -95,11 +101,14 @@ class Trials:
                 self.scheduler, self.base = self.view.scheduler, ()
 
     def outcome(self, changes: Sequence[Change]) -> Outcome | None:
-        """What the next cycle makes of the gang after the changes; None where there were trials enough.
+        """What the next cycle makes of the gang after the changes; None where that is not tried: see `refused`.
 
         Raises `InputError` for a change that cannot be made.
         """
-        if self.left <= 0:
+        snapshot = self.view.snapshot
+        large = len(snapshot.fleet) + len(snapshot.running) + len(snapshot.pending) > LARGE
+        if self.left <= 0 or (large and not self.in_place(changes)):
+            self.refused = True
             return None
         self.left -= 1
         with self._changed(changes) as (scheduler, stopped):
@@ -112,7 +121,7 @@ class Trials:
     def _changed(self, changes: Sequence[Change]) -> Generator[tuple[Scheduler, dict[str, float]]]:
         """A scheduler before this instant's cycle with the changes, and what those who are stopped or moved lose."""
         lost = {each.job: self.lost_gpu_s(each.job) for each in changes if isinstance(each, (Stop, Move))}
-        if not all(isinstance(each, IN_PLACE) for each in (*self.base, *changes)):
+        if not self.in_place(changes):
             snapshot = apply_changes(self.view.snapshot, (*self.base, *changes))
             yield Scheduler(snapshot, config_of(dict(snapshot.settings))), lost
             return
@@ -123,6 +132,10 @@ class Trials:
                     self._change(twin, each)
             self._move(twin, [each for each in changes if isinstance(each, Move)])
             yield twin, lost
+
+    def in_place(self, changes: Sequence[Change]) -> bool:
+        """Whether a twin can be given the changes; else a scheduler must be made anew."""
+        return all(isinstance(each, IN_PLACE) for each in (*self.base, *changes))
 
     def lost_gpu_s(self, name: str) -> float:
         """What a running workload loses if it is stopped now."""

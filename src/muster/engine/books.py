@@ -94,7 +94,8 @@ class Books:
         twin.slots, twin.broken = {}, dict(self.broken)
         twin._searched = {each.workload: each.time_s for each in searches}
         twin._quarantined, twin._deadlines = list(self._quarantined), list(self._deadlines)
-        twin._rooms, twin._future = {}, None
+        twin._rooms = {}
+        twin._future = self._future.copy(twin.cluster, twin.running) if self._future is not None else None
         shared = [self.running.memory(), self.pending.reasons(), *(kind.memory() for kind in self.cluster.kinds)]
         try:
             yield twin

@@ -42,6 +42,10 @@ class _Booked:
         self.number = number
         self.start = start
 
+    def copy(self) -> _Booked:
+        """The same, of another future."""
+        return _Booked(self.run, self.rows, self.end_s, self.number, self.start)
+
     def columns(self) -> Ints:
         """Its columns in the table."""
         return np.arange(self.start, self.start + self.rows.shape[1], dtype=np.int64)
@@ -56,6 +60,20 @@ class Future:
         self._width = ON_NODE + cluster.state.nodes.gpu_free.shape[1]
         self._low = np.zeros(self._width, np.int64)
         self._build(now_s)
+
+    def copy(self, cluster: Cluster, running: RunningSet) -> Future:
+        """The same future of copies of the cluster and of what runs, which goes its own way from now on."""
+        twin = object.__new__(Future)
+        twin.__dict__.update(self.__dict__)
+        twin._cluster, twin._running = cluster, running
+        twin._points = Points._make(array.copy() for array in self._points)
+        twin._pods, twin._pod_ends, twin._slots_on = self._pods.copy(), self._pod_ends.copy(), self._slots_on.copy()
+        twin._ends, twin._due, twin._slots = list(self._ends), list(self._due), dict(self._slots)
+        twin._booked = {name: booked.copy() for name, booked in self._booked.items()}
+        # what has left is asked for by nobody
+        twin._owners = [twin._booked.get(each.run.workload.name, each) for each in self._owners]
+        running.journal = None if self._running.journal is None else list(self._running.journal)
+        return twin
 
     def earliest(
         self, gang: Gang, flavor: str, now_s: float, others: Sequence[Slot], until_s: float = math.inf

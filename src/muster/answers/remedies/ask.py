@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -10,6 +11,7 @@ from muster.answers.changes import Change, SetJob, changed
 from muster.answers.view import View
 from muster.engine.cluster import GangKind
 from muster.engine.scheduler import Scheduler, nearest
+from muster.model.fleet import Node
 from muster.model.plan import Place
 from muster.model.reasons import Reason, Tier
 from muster.model.workload import PodSet, Workload
@@ -73,6 +75,13 @@ class Ask:
     def flavor(self) -> str:
         """The flavor that came nearest."""
         return next((each for each, reason in self.reasons.items() if reason is self.nearest), "")
+
+    @cached_property
+    def sick(self) -> list[Node]:
+        """The nodes with GPUs that are not healthy."""
+        nodes = self.cluster.fleet.nodes
+        healthy: list[int] = self.cluster.state.nodes.gpus.tolist()
+        return [node for node, gpus in zip(nodes, healthy, strict=True) if gpus < len(node.devices)]
 
     @property
     def pod_set(self) -> int:

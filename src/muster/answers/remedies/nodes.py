@@ -47,23 +47,22 @@ def untaint(ask: Ask) -> Iterator[Candidate]:
 
 def repaired(ask: Ask) -> Iterator[Candidate]:
     """Nodes with GPUs that are not healthy, the fewest; also such as are cordoned for it."""
-    found = [node for node in ask.cluster.fleet.nodes if node.healthy_gpus < len(node.devices)]
-    state = _as_repaired(found, ask)
-    yield from _set(ask, state, "repair", "repair")
+    masks, position = _masks(ask), ask.cluster.position
+    lifted = Reason.UNSCHEDULABLE.mask | Reason.GPU_COUNT.mask
+    found = [node for node in ask.sick if not masks[position[node.name]] & ~lifted]
+    yield from _set(ask, found, "repair", "repair")
 
 
 def mixed(ask: Ask) -> Iterator[Candidate]:
     """Nodes that refuse it for several things, or some for this and some for that: each is set right."""
     lifted = Reason.UNSCHEDULABLE.mask | Reason.SPARE.mask | Reason.TAINT.mask | Reason.GPU_COUNT.mask
     masks, nodes = _masks(ask), ask.cluster.fleet.nodes
-    found = [
-        node
-        for at, node in enumerate(nodes)
-        if not masks[at] & ~lifted and (masks[at] or node.healthy_gpus < len(node.devices))
-    ]
+    ill = dict.fromkeys(node.name for node in ask.sick)
+    refused = dict.fromkeys((*np.flatnonzero(masks).tolist(), *(ask.cluster.position[name] for name in ill)))
+    found = [nodes[at] for at in sorted(refused) if not masks[at] & ~lifted]
     rooms = {node.name: _pods_on(ask, node, repaired=True) for node in found}
     for chosen in _fewest(ask, [node for node in found if rooms[node.name]], rooms):
-        sick = [node.name for node in chosen if node.healthy_gpus < len(node.devices)]
+        sick = [node.name for node in chosen if node.name in ill]
         shut = [node.name for node in chosen if not node.schedulable and node.name not in sick]
         kept = [node.name for node in chosen if node.spare]
         changes: list[SetNodes] = []
@@ -81,14 +80,6 @@ def mixed(ask: Ask) -> Iterator[Candidate]:
             parts.append(f"remove the taint {key} of {compress(sorted(names))}")
         if len(changes) > 1:
             yield Candidate("nodes", listed(parts, len(parts)), tuple(changes), ask.workload, room=True)
-
-
-def _as_repaired(nodes: Sequence[Node], ask: Ask) -> list[Node]:
-    """Those that a pod of the gang could then use."""
-    masks = _masks(ask)
-    allowed = Reason.UNSCHEDULABLE.mask | Reason.GPU_COUNT.mask
-    position = ask.cluster.position
-    return [node for node in nodes if not masks[position[node.name]] & ~allowed]
 
 
 def refused_only_by(ask: Ask, reason: Reason) -> list[Node]:

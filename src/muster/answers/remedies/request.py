@@ -173,6 +173,8 @@ def less_host(ask: Ask) -> Iterator[Candidate]:
 def other_gpus(ask: Ask) -> Iterator[Candidate]:
     """Another flavor or GPU model than those that it allows, the fastest first."""
     workload, shape = ask.workload, ask.shape_set.shape
+    if not shape.gpu_models and not workload.flavors:
+        return
     present: dict[str, int] = {}
     for node in ask.cluster.fleet.nodes:
         for model in node.gpu_models:
