@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from muster.answers.fleet_table import flavors
+from muster.answers.forecast import Forecast, forecasts
 from muster.answers.how import by_hand
 from muster.answers.queue_table import active, shares, waiting
 from muster.answers.sentences import tag
@@ -44,8 +45,23 @@ def why_document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
         "funnels": [_funnel(view, each) for each in told.funnels],
         "quota": msgspec.to_builtins(told.quota),
         "gangs_ahead": told.ahead,
+        "start": told.forecast and start_document(told.forecast),
         "placement": told.place and msgspec.to_builtins(told.place),
         "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],
+    }
+
+
+def start_document(told: Forecast) -> dict[str, Any]:
+    """`muster.answers.forecast.Forecast` as plain values; what never comes is null."""
+    return {
+        **_finite({key: getattr(told, f"{key}_s") for key in ("expected", "low", "high", "sure")}, "_s"),
+        "confidence": told.confidence,
+        "method": told.method,
+        "samples": told.samples,
+        "waits_for": [
+            _finite({"job": each.job, "ends_s": each.ends_s, "nodes": each.nodes}) for each in told.waits_for
+        ],
+        "ahead": list(told.ahead[:MOST_AHEAD]),
     }
 
 
@@ -67,21 +83,34 @@ def _funnel(view: View, funnel: Funnel) -> dict[str, Any]:
     }
 
 
+MOST_AHEAD = 100
+"""So many names of gangs ahead at most; `gangs_ahead` counts them all."""
+
 PARTS = ("tree", "waiting", "running")
+FORETOLD = 20
 
 
 def queue_document(
-    view: View, *, queue: str = "", parts: Sequence[str] = PARTS, most: int | None = None
+    view: View, *, queue: str = "", parts: Sequence[str] = PARTS, most: int | None = None, foretold: int = FORETOLD
 ) -> dict[str, Any]:
-    """What waits (at most ``most``, in order), what runs, and the tree of queues; ``parts`` of it."""
+    """What waits (at most ``most``, in order), what runs, and the tree of queues; ``parts`` of it.
+
+    Of the first ``foretold`` that wait it is told when they will start.
+    """
     document: dict[str, Any] = {"schema": QUEUE, "now_s": view.now_s}
     if "tree" in parts:
         document["queues"] = [_finite(msgspec.to_builtins(each)) for each in shares(view)]
     if "waiting" in parts:
         found, total = waiting(view, queue=queue, most=most)
         document["total_waiting"] = total
+        starts = forecasts(view, [each.job for each in found[:foretold]])
         document["waiting"] = [
-            {**_finite(msgspec.to_builtins(each)), "reason": each.reason.name.lower()} for each in found
+            {
+                **_finite(msgspec.to_builtins(each)),
+                "reason": each.reason.name.lower(),
+                "start": start_document(starts[each.job]) if each.job in starts else None,
+            }
+            for each in found
         ]
     if "running" in parts:
         runs = active(view, queue=queue)
@@ -95,8 +124,9 @@ def fleet_document(view: View) -> dict[str, Any]:
     return {"schema": FLEET, "now_s": view.now_s, "flavors": msgspec.to_builtins(flavors(view))}
 
 
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    """Infinite times are told as nothing, which JSON has no word for."""
+def _finite(record: dict[str, Any], ending: str = "") -> dict[str, Any]:
+    """Infinite times are told as nothing, which JSON has no word for; ``ending`` is added to the keys."""
     return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+        key + ending: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
     }

@@ -122,6 +122,13 @@ def forecast_all(
     return _forecasts(view, [each.name for each in view.snapshot.pending], budget or Budget(), confidence, first)
 
 
+def forecasts(
+    view: View, names: Sequence[str], *, budget: Budget | None = None, confidence: float = 0.8
+) -> dict[str, Forecast]:
+    """A forecast for each of some waiting workloads, all from the same simulated futures, which end with the last."""
+    return _forecasts(view, names, budget or Budget(), confidence, len(names))
+
+
 def _forecasts(
     view: View, names: Sequence[str], budget: Budget, confidence: float, first: int = 1
 ) -> dict[str, Forecast]:

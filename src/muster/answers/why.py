@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.sentences import Facts, also, headline
 from muster.answers.view import Found, View
 from muster.engine.cluster import GangKind
@@ -46,6 +48,7 @@ class Why(Struct, frozen=True):
         quota: the arithmetic of its queue, one a flavor that it may use.
         ahead: gangs that are looked at before it.
         place: where it starts or runs, in the order of its ranks; None while it waits.
+        forecast: when it starts; None unless that was asked for and it waits.
     """
 
     workload: Workload
@@ -56,6 +59,7 @@ class Why(Struct, frozen=True):
     quota: tuple[Holdings, ...] = ()
     ahead: int = 0
     place: Place | None = None
+    forecast: Forecast | None = None
 
     @property
     def reason(self) -> Reason | None:
@@ -63,8 +67,11 @@ class Why(Struct, frozen=True):
         return self.blockers[0].reason if self.blockers else None
 
 
-def why(view: View, name: str) -> Why:
-    """Why a job waits, or where it is; raises `InputError` for a job that is not there."""
+def why(view: View, name: str, *, budget: Budget | None = None) -> Why:
+    """Why a job waits, or where it is; with a budget also when it starts.
+
+    Raises `InputError` for a job that is not there.
+    """
     found = view.find(name)
     if found.workload.name in view.scheduler.running:
         return _placed(view, found)
@@ -72,7 +79,8 @@ def why(view: View, name: str) -> Why:
     if gang is None:  # it missed its start deadline in this very cycle
         text = f"It was given up: it should have started by {found.workload.start_deadline_s:g} s."
         return Why(found.workload, "given up", (Blocker(Reason.HELD, text, first=True),))
-    return _waits(view, gang)
+    told = _waits(view, gang)
+    return told if budget is None else replace(told, forecast=forecast(view, gang.workload.name, budget=budget))
 
 
 def _placed(view: View, found: Found) -> Why:

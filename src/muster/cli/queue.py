@@ -12,6 +12,7 @@ import click
 
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, to_csv
 from muster.cli.source import source_options, view_of
+from muster.cli.starts import between
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _tree(view: View, document: dict[str, Any], wide: bool) -> None:
 
 
 def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
-    from muster.answers.times import moment, span
+    from muster.answers.times import span
 
     found, total = document["waiting"], document["total_waiting"]
     if not total:
@@ -125,7 +126,7 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     rows = [
         [
             f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
-            each["cause"], "" if each["reserved_s"] is None else moment(view, each["reserved_s"]),
+            each["cause"], _start(view, each),
             "yes" if each["borrows"] else "",
         ]
         for each in found
@@ -134,6 +135,18 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     if len(found) < total:
         tell(f"... and {total - len(found):,} more (--all lists them)")
     tell(f"Why one waits: muster why {found[0]['job']}")
+
+
+def _start(view: View, each: dict[str, Any]) -> str:
+    """``12 h 55 min (11 h to 14 h)``; the reserved start where it rests on stated limits alone."""
+    from muster.answers.times import moment
+
+    told = each["start"]
+    if told is None:
+        return ""
+    if told["expected_s"] is None:
+        return "never"
+    return f"{moment(view, told['expected_s'])} ({between(view, told)})"
 
 
 def _running(view: View, document: dict[str, Any], wide: bool) -> None:

@@ -8,6 +8,7 @@ import click
 
 from muster.cli.output import Column, emit_document, print_table, tell
 from muster.cli.source import source_options, view_of
+from muster.cli.starts import start_lines
 
 if TYPE_CHECKING:
     from muster.answers.view import View
@@ -41,10 +42,11 @@ def command(
     JOB is a name, QUEUE/NAME or NAMESPACE/NAME. Exit code 0 if it runs or starts now, 1 if it waits.
     """
     from muster.answers.documents import why_document
+    from muster.answers.forecast import Budget
     from muster.answers.why import why
 
     view = view_of(source, at, settings)
-    told = why(view, job)
+    told = why(view, job, budget=None if step is not None else Budget())
     if output != "table":
         emit_document(why_document(view, told, how=how), output)
     elif step is not None:
@@ -57,9 +59,10 @@ def command(
 
 
 def _print(view: View, told: Why) -> None:
+    from muster.answers.documents import start_document
     from muster.answers.sentences import tag
     from muster.answers.times import moment, span
-    from muster.answers.words import plural, pods_of
+    from muster.answers.words import pods_of
 
     workload = told.workload
     waited = view.now_s - workload.submitted_s
@@ -81,9 +84,10 @@ def _print(view: View, told: Why) -> None:
     for number, funnel in enumerate(told.funnels):
         click.echo()
         _print_funnel(funnel, sets=len(told.funnels), first=not number)
-    if told.ahead:
+    if told.forecast is not None:
         click.echo()
-        tell(f"{plural(told.ahead, 'gang')} {'is' if told.ahead == 1 else 'are'} ahead of it.")
+        for line in start_lines(view, start_document(told.forecast)):
+            tell(line)
     if others or told.quota:
         click.echo()
         tell("Also true:")

@@ -206,15 +206,16 @@ class _Planner:
             self.out.clear()
 
     def _choose(
-        self, room: RoomMaker, kind: GangKind, flavor: str, holds: Sequence[Hold], spent: float
+        self, room: RoomMaker, kind: GangKind, flavor: str, holds: Sequence[Hold], spent: float, *, again: bool = False
     ) -> Option | None:
         """The cheapest work found whose removal makes room, of what is not out already; None: none within the budget.
 
-        First without work that has pods as large as those that need the room: it needs as much elsewhere.
+        First without work that has pods as large as those that need the room: it needs as much elsewhere. Where room
+        is made ``again``, for work that is out itself, only so: else equals would push each other on without end.
         """
         one_domain = kind.topology is not None and kind.topology.required
         with self._beside(holds):
-            for smaller in (False,) if one_domain else (True, False):
+            for smaller in (False,) if one_domain else (True,) if again else (True, False):
                 option = room.cheapest(kind, flavor, self.budget_gpu_s - spent, smaller_only=smaller)
                 if option is not None:
                     return option
@@ -308,7 +309,7 @@ class _Planner:
         """Take out more work, so that one that is out finds its place."""
         spent = sum(self.prices[name] for name in self.out)
         kind, holds = self._unsettled(each), self._holds(each.run.workload)
-        option = self._choose(self._room_maker(), kind, each.run.flavor, holds, spent)
+        option = self._choose(self._room_maker(), kind, each.run.flavor, holds, spent, again=True)
         if option is None:
             raise _NoPlaceError(each.run.workload.name)
         return self._take_out(option.runs)

@@ -11,6 +11,7 @@ from mcp.types import ToolAnnotations
 
 from muster import __version__
 from muster.answers.documents import fleet_document, queue_document, why_document
+from muster.answers.forecast import Budget
 from muster.answers.view import View
 from muster.answers.why import why
 from muster.errors import MusterError
@@ -36,9 +37,10 @@ def server_of(view: Callable[[], View]) -> MCPServer[Any]:
 
     @server.tool(name="why", annotations=READ_ONLY)
     def why_tool(job: str) -> dict[str, Any]:
-        """Why a job waits: the dominant reason in a sentence, the nodes left step by step, the quota, what else is in
-        its way. JOB is a name, QUEUE/NAME or NAMESPACE/NAME."""
-        return answer(lambda now: _short(why_document(now, why(now, job))))
+        """Why a job waits and when it will start: the dominant reason in a sentence, the nodes left step by step, the
+        quota, what else is in its way, the start as an interval with its confidence. JOB is a name, QUEUE/NAME or
+        NAMESPACE/NAME."""
+        return answer(lambda now: _short(why_document(now, why(now, job, budget=Budget()))))
 
     @server.tool(name="queue", annotations=READ_ONLY)
     def queue_tool(queue: str = "", limit: int = 20) -> dict[str, Any]:
