@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from muster.answers.fixes import Fix
 from muster.answers.fleet_table import flavors
 from muster.answers.forecast import Forecast, forecasts
 from muster.answers.how import by_hand
@@ -46,6 +47,8 @@ def why_document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
         "quota": msgspec.to_builtins(told.quota),
         "gangs_ahead": told.ahead,
         "start": told.forecast and start_document(told.forecast),
+        "fixes": [{"number": number, **fix_document(each)} for number, each in enumerate(told.fixes)],
+        "fixes_not_tried": list(told.untried),
         "placement": told.place and msgspec.to_builtins(told.place),
         "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],
     }
@@ -63,6 +66,23 @@ def start_document(told: Forecast) -> dict[str, Any]:
         ],
         "ahead": list(told.ahead[:MOST_AHEAD]),
     }
+
+
+def fix_document(fix: Fix) -> dict[str, Any]:
+    """`muster.answers.fixes.Fix` as plain values; changes as `muster whatif` takes them."""
+    return _finite(
+        {
+            "kind": fix.kind,
+            "title": fix.title,
+            "changes": [str(change) for change in fix.changes],
+            "lost_gpu_s": fix.cost_gpu_s,
+            "delayed_gpu_s": fix.delayed_gpu_s,
+            "starts_in_s": fix.starts_in_s,
+            "slowdown": fix.slowdown,
+            "displaced": list(fix.displaced),
+            "delayed": list(fix.delayed),
+        }
+    )
 
 
 def _funnel(view: View, funnel: Funnel) -> dict[str, Any]:

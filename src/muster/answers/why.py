@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.answers.fixes import Fix, find_fixes
 from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.sentences import Facts, also, headline
 from muster.answers.view import Found, View
@@ -49,6 +50,8 @@ class Why(Struct, frozen=True):
         ahead: gangs that are looked at before it.
         place: where it starts or runs, in the order of its ranks; None while it waits.
         forecast: when it starts; None unless that was asked for and it waits.
+        fixes: how it could start sooner, what costs others least first; empty unless that was asked for.
+        untried: kinds of fixes for which the trials did not suffice.
     """
 
     workload: Workload
@@ -60,6 +63,8 @@ class Why(Struct, frozen=True):
     ahead: int = 0
     place: Place | None = None
     forecast: Forecast | None = None
+    fixes: tuple[Fix, ...] = ()
+    untried: tuple[str, ...] = ()
 
     @property
     def reason(self) -> Reason | None:
@@ -68,7 +73,7 @@ class Why(Struct, frozen=True):
 
 
 def why(view: View, name: str, *, budget: Budget | None = None) -> Why:
-    """Why a job waits, or where it is; with a budget also when it starts.
+    """Why a job waits, or where it is; with a budget also when it starts, and what would help.
 
     Raises `InputError` for a job that is not there.
     """
@@ -80,7 +85,11 @@ def why(view: View, name: str, *, budget: Budget | None = None) -> Why:
         text = f"It was given up: it should have started by {found.workload.start_deadline_s:g} s."
         return Why(found.workload, "given up", (Blocker(Reason.HELD, text, first=True),))
     told = _waits(view, gang)
-    return told if budget is None else replace(told, forecast=forecast(view, gang.workload.name, budget=budget))
+    if budget is None:
+        return told
+    start = forecast(view, gang.workload.name, budget=budget)
+    found = find_fixes(view, gang.workload.name, start_s=start.expected_s)
+    return replace(told, forecast=start, fixes=found.fixes, untried=found.untried)
 
 
 def _placed(view: View, found: Found) -> Why:

@@ -11,6 +11,7 @@ from muster.cli.source import source_options, view_of
 from muster.cli.starts import start_lines
 
 if TYPE_CHECKING:
+    from muster.answers.fixes import Fix
     from muster.answers.view import View
     from muster.answers.why import Why
     from muster.engine.explain import Funnel
@@ -88,6 +89,7 @@ def _print(view: View, told: Why) -> None:
         click.echo()
         for line in start_lines(view, start_document(told.forecast)):
             tell(line)
+    _print_fixes(told)
     if others or told.quota:
         click.echo()
         tell("Also true:")
@@ -96,6 +98,48 @@ def _print(view: View, told: Why) -> None:
         if not any(each.reason.name in ("QUOTA", "OVER_QUOTA") for each in told.blockers):
             for held in told.quota:
                 tell(f"  {held.describe()}.")
+
+
+def _print_fixes(told: Why) -> None:
+    """Ways to start sooner: what each costs others and itself, and how it is applied."""
+    from muster.answers.times import span
+
+    if not told.fixes:
+        return
+    columns = [
+        Column("number", "#", right=True), Column("title", "Cheapest ways to start sooner"),
+        Column("cost", "costs others"), Column("starts", "starts in", right=True),
+        Column("own", "its own step", right=True),
+    ]  # fmt: skip
+    rows = [
+        [
+            str(number), fix.title, _cost(fix), "now" if not fix.starts_in_s else span(fix.starts_in_s),
+            "" if fix.slowdown is None or fix.slowdown == 1 else f"x {fix.slowdown:.3g}",
+        ]
+        for number, fix in enumerate(told.fixes)
+    ]  # fmt: skip
+    if all(not row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    click.echo()
+    print_table(columns, rows)
+    if told.untried:
+        tell(f"Not tried, as it would take too long: {', '.join(told.untried)}.")
+    if len(told.fixes) > 1:
+        first = next(number for number, fix in enumerate(told.fixes) if fix.changes)
+        tell(f"How to carry one out: muster why {told.workload.name} --apply {first}")
+
+
+def _cost(fix: Fix) -> str:
+    from muster.answers.words import plural
+
+    parts: list[str] = []
+    if fix.cost_gpu_s:
+        parts.append(f"{fix.cost_gpu_s / 3600:,.3g} GPU-hours lost")
+    if fix.delayed_gpu_s:
+        parts.append(f"{fix.delayed_gpu_s / 3600:,.3g} GPU-hours later")
+    if fix.displaced and not parts:
+        parts.append(f"{plural(len(fix.displaced), 'job')} moved or stopped")
+    return ", ".join(parts) or ("new nodes" if fix.kind == "add" else "nothing")
 
 
 def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:

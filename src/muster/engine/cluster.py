@@ -116,6 +116,8 @@ class Cluster:
         self._ranked = config.rank_groups
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
         self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
+        self.looks = 0.0
+        """What was looked at so far, in placements of a gang: for budgets that must not depend on the clock."""
         self._releases = 0
         self._released_at = np.zeros(len(self.state.node_list), np.int64)
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
@@ -212,6 +214,7 @@ class Cluster:
 
     def place(self, kind: GangKind, flavor: str) -> Ints | Reason:
         """Place the gang, all or none: rows node, shape and device mask, a column a pod; else why it does not fit."""
+        self.looks += 1.0
         pods = self.pods_of(kind, flavor)
         request = kind.topology or self._unasked
         if kind.anywhere and self._whole and pods.shape[1] == 1:
@@ -250,6 +253,7 @@ class Cluster:
 
     def fits(self, kind: GangKind, flavor: str) -> bool:
         """Whether the gang could be placed now; nothing changes."""
+        self.looks += 1.0
         pods = self.pods_of(kind, flavor)
         nodes, shapes = self.state.nodes, self.state.shapes
         for shape, count in pods.T.tolist():

@@ -90,6 +90,7 @@ def priced(
 ) -> list[Part]:
     """What may be taken of running gangs, the cheapest first: what is idle; pods above the least size; then gangs:
     opportunistic, low priority, least lost work for the GPU freed."""
+    books.cluster.looks += 0.05 * len(may_stop)
     shrinkable = {
         run.workload.name: run
         for run in (*may_shrink, *(run for run in may_stop if run.workload.elastic))

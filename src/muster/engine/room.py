@@ -316,6 +316,7 @@ class RoomMaker:
 
     def _on_node(self, node: int, shape: int) -> _Step | None:
         """The cheapest work found on a node whose removal makes room for at least one pod more."""
+        self.cluster.looks += 0.1
         if self._away.get(node, 0):
             return self._priced_on_node(node, shape)
         key = node, shape, self._smaller_only
