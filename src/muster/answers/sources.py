@@ -1,4 +1,4 @@
-"""Where a view comes from: a snapshot file, a dump of a cluster, or a simulated run stopped at an instant."""
+"""Where a view comes from: a snapshot file, a dump of a cluster, a history, or a simulated run, at an instant."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def open_view(
 
     Args:
         source: a snapshot file (also one as JSON or YAML), a kubectl dump (``kubectl:DUMP.json``), or a run file
-            (``.yaml``).
-        at_s: of a run file, the instant; None: its end.
+            (``.yaml``), or a history (``history:FILE`` or ``history:FILE@TIME``).
+        at_s: of a run file or a history, the instant; None: its end.
         settings: instead of those of the source.
 
     Raises:
@@ -40,11 +40,43 @@ def open_view(
 
 def read_source(source: str, at_s: float | None = None) -> tuple[Snapshot, tuple[Skipped, ...]]:
     """The snapshot of a source, as `open_view` takes it, and what was left out."""
+    if is_history(source):
+        return _remembered(source, at_s), ()
     if is_run_file(source):
         return simulated(source, at_s), ()
     if at_s is not None:
-        raise InputError("only a run file has instants to choose from", field="--at", hint="a snapshot is of one")
+        hint = "a snapshot is of one"
+        raise InputError("only a run file or a history has instants to choose from", field="--at", hint=hint)
     return read_snapshot_and_skipped(source)
+
+
+def is_history(source: str) -> bool:
+    """Whether a source is a history."""
+    return source.startswith("history:")
+
+
+def instant_in(source: str, text: str) -> float:
+    """An instant of a history, such as ``14:03``, as `muster.answers.times.parse_instant` reads it."""
+    from muster.answers.history import History
+    from muster.answers.times import parse_instant
+
+    with History(source.removeprefix("history:")) as history:
+        return parse_instant(text, history.newest_s())
+
+
+def _remembered(source: str, at_s: float | None) -> Snapshot:
+    """The last snapshot that a history has up to an instant."""
+    from muster.answers.history import History
+    from muster.answers.times import parse_instant
+
+    path, asked = source.removeprefix("history:"), ""
+    if not Path(path).exists() and "@" in path:
+        path, _, asked = path.rpartition("@")
+    with History(path) as history:
+        if asked and at_s is not None:
+            raise InputError("the instant is given twice", field="--at", hint=f"leave out @{asked}")
+        time_s = parse_instant(asked, history.newest_s(), source) if asked else at_s
+        return history.snapshot(history.at(time_s).id)
 
 
 def is_run_file(source: str) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from muster.errors import InputError
 
 if TYPE_CHECKING:
     from muster.answers.view import View
@@ -50,3 +53,49 @@ def instant(time_s: float) -> str:
     if time_s < EPOCH_S:
         return f"{time_s:.7g} s ({span(time_s)})" if time_s >= 60 else span(time_s)
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+_CLOCK = re.compile(r"(\d{1,4}):(\d\d)(?::(\d\d))?")
+_SPAN = re.compile(r"(\d+(?:\.\d*)?)(s|m|min|h|d)")
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_instant(text: str, newest_s: float, field: str = "--at") -> float:
+    """An instant as people write it, not after ``newest_s`` where it says no day; raises `InputError`.
+
+    Of a real cluster: ``14:03`` (UTC, the last one there was), ``2026-11-30 14:03``, ``2h`` (so long before the
+    newest). Of a simulated one: ``14:03`` (hours and minutes) or ``2h`` since its start. Plain seconds are as they are.
+    """
+    real = newest_s >= EPOCH_S
+    clock, length = _CLOCK.fullmatch(text), _SPAN.fullmatch(text)
+    if clock:
+        hours, minutes, seconds = int(clock[1]), int(clock[2]), int(clock[3] or 0)
+        past_s = hours * 3600.0 + minutes * 60.0 + seconds
+        if minutes < 60 and seconds < 60 and (hours < 24 or not real):
+            if not real:
+                return past_s
+            midnight = datetime.fromtimestamp(newest_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+            found = midnight + timedelta(seconds=past_s)
+            return (found if found.timestamp() <= newest_s else found - timedelta(days=1)).timestamp()
+    elif length:
+        seconds_s = float(length[1]) * _UNITS[length[2]]
+        return newest_s - seconds_s if real else seconds_s
+    else:
+        try:
+            return _seconds_or_date(text)
+        except ValueError:
+            pass
+    hint = "such as 14:03, 2026-11-30T14:03 (UTC), 2h or seconds"
+    raise InputError(f"{text[:40]!r} is no time", field=field, hint=hint)
+
+
+def _seconds_or_date(text: str) -> float:
+    """Plain seconds, or a date with or without a time of day (UTC, unless it says otherwise); raises ValueError."""
+    try:
+        seconds_s = float(text)
+    except ValueError:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds_s <= 1e12:
+        raise ValueError(text)
+    return seconds_s

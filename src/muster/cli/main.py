@@ -31,6 +31,7 @@ COMMANDS = {
     "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "snapshot": ("muster.cli.snapshot", "One instant of a cluster in a file: save, show, compare, anonymize, replay."),
+    "history": ("muster.cli.history", "Snapshots and decisions over time: why did it do that at 14:03?"),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help (one place for both)."""

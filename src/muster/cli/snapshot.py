@@ -67,7 +67,7 @@ def save(
     if settings:
         config = config_of({**dict(snapshot.settings), **settings_given(settings)})
         snapshot = replace(snapshot, settings=settings_of(config))
-    _write(snapshot, out)
+    write_snapshot(snapshot, out)
     say(f"{out}: {_in_short(snapshot)}.")
     say(f"Next: muster snapshot show {out}")
 
@@ -98,9 +98,9 @@ def _of_specs(fleet: str | None, workload: str | None, at: str | None) -> Snapsh
 def _read(source: str, at: str | None = None) -> Snapshot:
     """The snapshot of a source; what was left out is said."""
     from muster.answers.sources import read_source
-    from muster.cli.source import seconds
+    from muster.cli.source import at_of
 
-    snapshot, skipped = read_source(source, None if at is None else seconds(at, "--at"))
+    snapshot, skipped = read_source(source, at_of(source, at))
     _say_skipped(source, len(skipped))
     return snapshot
 
@@ -110,7 +110,8 @@ def _say_skipped(source: str, count: int) -> None:
         say(f"{source}: {count:,} objects left out; `muster trace convert` tells which and why.")
 
 
-def _write(snapshot: Snapshot, out: str) -> None:
+def write_snapshot(snapshot: Snapshot, out: str) -> None:
+    """Write a snapshot in the form that the name of the file asks for."""
     from muster.model.snapshot import save_snapshot, write_atomically
     from muster.traces.snapshots import snapshot_text
 
@@ -139,7 +140,7 @@ Examples:
 
 @command.command("show", epilog=SHOW_EPILOG)
 @click.argument("source")
-@click.option("--at", metavar="TIME", help="Of a run file: the instant.")
+@click.option("--at", metavar="TIME", help="Of a run file or a history: the instant.")
 @output_option
 def show(source: str, at: str | None, output: str) -> None:
     """Tell what a snapshot holds; -o json or yaml is all of it, in the schema muster.snapshot/v1.
@@ -336,7 +337,7 @@ def anonymize_command(source: str, out: str, key: str, mapping: str | None) -> N
     if mapping is not None:
         check_target(mapping, "--map")
     found = anonymize(_read(source), key)
-    _write(found.snapshot, out)
+    write_snapshot(found.snapshot, out)
     if mapping is not None:
         import msgspec
 
@@ -367,7 +368,7 @@ Examples:
 
 @command.command("replay", epilog=REPLAY_EPILOG)
 @click.argument("source")
-@click.option("--at", metavar="TIME", help="Of a run file: the instant.")
+@click.option("--at", metavar="TIME", help="Of a run file or a history: the instant.")
 @click.option("--cycles", type=click.IntRange(1, 1_000_000), help="So many cycles.  [default: 10, without --for]")
 @click.option("--for", "for_", metavar="TIME", help="The cycles of so long a time, such as 6h.")
 @click.option(

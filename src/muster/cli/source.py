@@ -24,10 +24,12 @@ def source_options(function: _Function) -> _Function:
             "--set", "settings", multiple=True, metavar="NAME=VALUE",
             help="A setting of the scheduler instead of the source's; `muster explain-config` lists them.",
         ),
-        click.option("--at", metavar="TIME", help="Of a run file: the instant, such as 90m, 2.5h or 5400 (seconds)."),
+        click.option(
+            "--at", metavar="TIME", help="The instant, of a run file (such as 90m or 5400) or a history (14:03)."
+        ),
         click.option(
             "--from", "source", envvar="MUSTER_FROM", required=True, metavar="SOURCE",
-            help="A snapshot, a run file (RUN.yaml) or a dump (kubectl:DUMP.json). [env: MUSTER_FROM]",
+            help="A snapshot, RUN.yaml, kubectl:DUMP.json or history:FILE. [env: MUSTER_FROM]",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -38,10 +40,19 @@ def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
     """The view that the options ask for; says what was left out of the source. Raises `InputError`."""
     from muster.answers.sources import open_view
 
-    view, skipped = open_view(source, None if at is None else seconds(at, "--at"), settings_given(settings))
+    view, skipped = open_view(source, at_of(source, at), settings_given(settings))
     if skipped:
         say(f"{source}: {len(skipped):,} objects left out, such as {skipped[0].field}: {skipped[0].why}.")
     return view
+
+
+def at_of(source: str, at: str | None) -> float | None:
+    """``--at`` in seconds: of a history a time of day or a date, too. Raises `InputError`."""
+    from muster.answers.sources import instant_in, is_history
+
+    if at is None:
+        return None
+    return instant_in(source, at) if is_history(source) else seconds(at, "--at")
 
 
 def seconds(text: str, field: str) -> float:
