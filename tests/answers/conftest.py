@@ -118,6 +118,10 @@ def make_snapshot(seed: int) -> Snapshot:
     for more in range(rng.randrange(4)):
         scheduler.submit(_work(rng, 900 + more, now_s, queues))
     found = scheduler.snapshot(now_s)
+    if found.running and found.pending and rng.random() < 0.3:
+        gone = replace(found.running[-1], leaving_s=now_s + 500.0, leaving_for=found.pending[0].name, missing=())
+        if not found.running[-1].missing:
+            found = replace(found, running=(*found.running[:-1], gone))
     return replace(found, source="kubernetes:acme-east-admin")
 
 

@@ -183,6 +183,7 @@ def _job_names(
     names = {each.name for each in work} | {name for each in work for name in each.depends_on}
     names |= {*snapshot.finished, *(each.workload for each in (*snapshot.failures, *snapshot.searches))}
     names |= {name for kept in snapshot.reservations for name in kept.workloads}
+    names |= {run.leaving_for for run in snapshot.running} - {""}
     stems = {name: name_stem(name) for name in sorted(names)}
     past = {str(each.key[2]) for each in snapshot.run_times if each.level in ("job", "name")}
     items = sorted({*stems, *stems.values(), *past})
@@ -232,7 +233,7 @@ def _times(snapshot: Snapshot) -> Iterable[float]:
         yield from (work.submitted_s, work.not_before_s, work.start_deadline_s or 0.0)
     for run in snapshot.running:
         yield from (run.started_s, run.checkpointed_s or 0.0, run.resized_s or 0.0, run.idle_since_s or 0.0)
-        yield run.expected_end_s or 0.0
+        yield from (run.expected_end_s or 0.0, run.leaving_s or 0.0)
     for kept in snapshot.reservations:
         yield from (kept.start_s, kept.end_s)
     for each in (*snapshot.failures, *snapshot.searches):
@@ -346,6 +347,7 @@ class _Writer:
             pods=tuple(replace(pod, node=nodes[pod.node]) for pod in run.pods),
             checkpointed_s=time(run.checkpointed_s), resized_s=time(run.resized_s),
             idle_since_s=time(run.idle_since_s), expected_end_s=time(run.expected_end_s),
+            leaving_s=time(run.leaving_s), leaving_for=self._names["jobs"].get(run.leaving_for, ""),
         )  # fmt: skip
 
     def _reservation(self, kept: AdvanceReservation) -> AdvanceReservation:

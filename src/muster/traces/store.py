@@ -44,7 +44,6 @@ class _Shape(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tolerations: tuple[Toleration, ...] = ()
     mig_profile: str = ""
     sharing: str = ""
-    max_pods: int = 0
     tenant: str = ""
 
 
@@ -180,7 +179,6 @@ def read_trace(path: str) -> Trace:
             row.tolerations,
             row.mig_profile,
             row.sharing,
-            row.max_pods,
             row.tenant,
         )
         for row in lines.section(header.shapes, _Shape, "shapes")
