@@ -29,8 +29,10 @@ from muster.model.plan import PodPlacement
 from muster.model.snapshot import Running, Snapshot, load_snapshot
 
 R = "H100-SXM5-80GB/reserved"
-JQ = '(.spec.resourceGroups[].flavors[] | select(.name == "h100-sxm5-80gb-reserved") | .resources[]'
-JQ += ' | select(.name == "nvidia.com/gpu") | '
+JQ = (
+    '(.spec.resourceGroups[].flavors[] | select(.name == "h100-sxm5-80gb-reserved") | .resources[]'
+    ' | select(.name == "nvidia.com/gpu") | '
+)
 
 CASES: list[tuple[Change, str, str]] = [
     (
