@@ -108,6 +108,12 @@ def test_several_gangs_are_asked_for_together() -> None:
     assert not told.fits
 
 
+def test_of_many_gangs_that_wait_the_first_are_explained() -> None:
+    told = asked(after([]), *(work(f"new-{at}", 4) for at in range(9)))
+    assert [bool(each.blockers) for each in told.answers] == [False] * 2 + [True] * 3 + [False] * 4
+    assert [each.forecast is not None for each in told.answers] == [False] * 2 + [True] * 3 + [False] * 4
+
+
 def test_an_elastic_gang_says_how_many_pods_start() -> None:
     elastic = replace(work("new", 8), pod_sets=(PodSet(PodShape(8000, 0, 8), 8, 2),))
     (answer,) = asked(after([work("a", 4, queue="serving")]), elastic).answers

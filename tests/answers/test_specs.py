@@ -20,7 +20,7 @@ from muster.answers.specs.read import read_specs
 from muster.answers.specs.sbatch import read_batch
 from muster.answers.specs.sbatch_lines import READ
 from muster.errors import InputError
-from muster.model import PodSet, PodShape, Snapshot, Workload
+from muster.model import PodSet, PodShape, Snapshot, Taint, Workload
 from muster.model.queue import Queue
 from muster.model.workload import Toleration, TopologyRequest
 from muster.traces import read_fleet
@@ -178,6 +178,26 @@ def test_a_label_that_no_node_has_is_told(tmp_path: Path) -> None:
 def test_tolerations(tmp_path: Path) -> None:
     specs = read(tmp_path, pod("tolerations: [{key: gpu, operator: Exists}, {key: node.kubernetes.io/not-ready}]"))
     assert specs.workloads[0].pod_sets[0].shape.tolerations == (Toleration("gpu", "Exists"),)
+
+
+@pytest.mark.parametrize(
+    ("effect", "tolerations", "told"),
+    [
+        ("NoSchedule", "[]", True),
+        ("NoSchedule", "[{key: nvidia.com/gpu, operator: Exists}]", False),
+        ("NoSchedule", "[{key: nvidia.com/gpu, effect: NoExecute}]", True),
+        ("PreferNoSchedule", "[]", False),
+    ],
+)
+def test_taints_that_some_clusters_let_gpu_pods_tolerate(
+    tmp_path: Path, effect: str, tolerations: str, told: bool
+) -> None:
+    nodes = tuple(replace(node, taints=(Taint("nvidia.com/gpu", "present", effect),)) for node in SNAPSHOT.fleet)
+    tainted = replace(SNAPSHOT, fleet=replace(SNAPSHOT.fleet, nodes=nodes))
+    specs = read_specs(written(tmp_path, pod(f"tolerations: {tolerations}")), tainted)
+    assert any("nodes have the taint nvidia.com/gpu" in note.text for note in specs.notes) == told
+    cpu_only = pod().replace("nvidia.com/gpu: 1", "cpu: 1")
+    assert not read_specs(written(tmp_path, cpu_only), tainted).notes
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
 from muster.model.fleet import HOST
 from muster.model.parallelism import Parallelism, check_parallelism
-from muster.model.plan import Decision, Evict, Migrate, Place, Plan, Resize
+from muster.model.plan import Decision, Evict, Migrate, Place, Plan, Quarantine, Resize
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
 from muster.planning.placed import Placements
@@ -38,6 +39,9 @@ OWN_KINDS = frozenset(
 """Kinds of `muster.answers.fixes.Fix` that change the work itself and nothing else."""
 
 MOST_CHANGES = 12
+
+MOST_EXPLAINED = 3
+"""Of so many gangs of a spec that do not start it is told why, and when they would: others are mostly like them."""
 
 
 class Displaced(Struct, frozen=True):
@@ -80,8 +84,8 @@ class Answer(Struct, frozen=True):
         nodes: the same as a hostlist, in the order of ranks.
         domains: for each level of the fleet, widest first.
         slowdown: how many times as long a step takes there as at best; None where that is not known.
-        blockers: what keeps it from starting now, the dominant one first.
-        forecast: when it starts, if not now.
+        blockers: what keeps it from starting now, the dominant one first; of the first gangs of a spec that wait.
+        forecast: when it starts, if not now; likewise.
     """
 
     workload: Workload
@@ -131,20 +135,32 @@ class Asked(Struct, frozen=True):
 
 
 class FitView(View):
-    """A snapshot with new work in it, and what the cycle of its instant makes of both; ``names`` are the new work's."""
+    """A snapshot with new work in it, and what the cycle of its instant makes of both; ``names`` are the new work's.
+
+    Ideally there are two cycles, with the new work and without. Where the one without starts and stops nothing, the
+    nodes are as they were: then the other goes on from what it learned, and looks at hardly more than the new work.
+    """
 
     def __init__(self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config) -> None:
         super().__init__(replace(snapshot, pending=(*snapshot.pending, *workloads)), config)
         self.names = tuple(each.name for each in workloads)
+        self._before = snapshot
+        self._new = workloads
+        self._stack = ExitStack()
 
     @cached_property
     def _all(self) -> tuple[Scheduler, Plan, Plan, dict[str, float]]:
-        scheduler = Scheduler(self.snapshot, self.config)
-        with scheduler.trial(self.snapshot.searches) as twin:
-            for name in self.names:
-                twin.cancel(name)
-            without = twin.cycle(self.now_s)
-            slots = {name: slot.start_s for name, slot in twin.slots.items()}
+        scheduler = Scheduler(self._before, self.config)
+        twin = self._stack.enter_context(scheduler.trial(self._before.searches))
+        without = twin.cycle(self.now_s)
+        slots = {name: slot.start_s for name, slot in twin.slots.items()}
+        if any(isinstance(each, (Place, Evict, Migrate, Resize, Quarantine)) for each in without.decisions):
+            self._stack.close()  # the twin is no more: what it shares with the other is as it was
+        else:
+            twin.slots.clear()
+            scheduler = twin
+        for workload in self._new:
+            scheduler.submit(workload)
         return scheduler, scheduler.cycle(self.now_s), without, slots
 
     @cached_property
@@ -174,11 +190,17 @@ def fit(
     workloads, notes = submitted(snapshot, specs, asked or Asked())
     view = FitView(replace(snapshot, fleet=specs.fleet), workloads, config)
     placements = Placements(specs.fleet) if any(each.parallelism for each in workloads) else None
+    if placements is not None:
+        for workload in workloads:
+            placements.check(workload)
     answers: list[Answer] = []
+    explained = 0
     for workload in workloads:
         place = view.starts.get(workload.name)
         if place is None:
-            answers.append(_waits(view, workload, specs, budget))
+            explained += 1
+            waits = explained <= MOST_EXPLAINED
+            answers.append(_waits(view, workload, specs, budget) if waits else Answer(workload))
         else:
             slowdown = placements and placements.slowdown(workload, place.pods)
             nodes = compress(pod.node for pod in place.pods)

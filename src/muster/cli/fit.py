@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "muster.fit/v1"
 MOST_ROWS = 12
-MOST_EXPLAINED, MOST_OTHERS = 3, 4
+MOST_OTHERS = 4
 
 EPILOG = """\b
 Examples:
@@ -70,7 +70,7 @@ def command(
     It is put into the snapshot, and the scheduler's own cycle decides: where it stands, who gives way, who starts
     later; and if it does not start, why not, and when it would.
     """
-    from muster.answers.fit import changes_that_fit, fit
+    from muster.answers.fit import MOST_EXPLAINED, changes_that_fit, fit
 
     view = view_of(source, at, settings)
     specs = _specs(spec, view.snapshot, given)

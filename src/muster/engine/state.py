@@ -48,7 +48,7 @@ from muster.kernels import (
     ShapeArrays,
     direct,
 )
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
 from muster.policy.sharing import ANYBODY, MIG, OWNER_SHIFT, SHARERS, SLICE_SHIFT, TABLE_SHIFT
@@ -400,9 +400,7 @@ def static_refusal(
     if any(labels.get(key) != value for key, value in selector):
         mask |= Reason.SELECTOR.mask
     for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not any(
-            _tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations
-        ):
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(toleration, taint) for toleration in tolerations):
             mask |= Reason.TAINT.mask
     if node.spare and REPLACEMENT not in tolerations:
         mask |= Reason.SPARE.mask
@@ -420,12 +418,13 @@ def _carving(node: Node) -> tuple[object, ...]:
     return tuple((device.mig_profiles, device.healthy) for device in node.devices)
 
 
-def _tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    if toleration.effect and toleration.effect != effect:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a pod with the toleration bears the taint."""
+    if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":
-        return toleration.key in ("", key)
-    return toleration.key == key and toleration.value == value
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
 
 
 def _hardware(node: Node) -> tuple[int, int, tuple[str, ...]]:

@@ -7,7 +7,7 @@ Field names: kubernetes/api core/v1 (PodSpec), Kueue's annotations (kubernetes-s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.selection import SpecPod, affinities, node_conditions, spread_over
 from muster.engine.sharing import mig_milli
+from muster.engine.state import tolerates
 from muster.errors import InputError
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodSet, PodShape, TopologyRequest
@@ -152,6 +153,7 @@ class PodReader:
             shape = self._of_the_pod(pod, shape, f"{below}spec.resources")
         shape = self._devices(pod, shape, f"{below}spec.containers", annotations, amount)
         self._gates(pod, f"{below}spec")
+        self._taints(shape, names=GPU_RESOURCES, where=f"{below}spec.tolerations")
         self._priority(pod, f"{below}spec")
         for key, value in labels.items():
             self.labels.setdefault(key, value)
@@ -277,8 +279,25 @@ class PodReader:
             self.note(
                 f"{where}.runtimeClassName", f"what class {pod.runtime_class_name} adds to the pod is not in the file"
             )
+        claims = [each.persistent_volume_claim.claim_name for each in pod.volumes or () if each.persistent_volume_claim]
+        if claims:
+            text = f"claim {' and '.join(claims)} may be tied to a zone or a node: that is not counted"
+            self.note(f"{where}.volumes", text)
         if pod.node_name:
             self.note(f"{where}.nodeName", "the pod would go there past every scheduler; it is asked as any other")
+
+    def _taints(self, shape: PodShape, names: Sequence[str], where: str) -> None:
+        """Nodes may be tainted by their GPUs' resource; some clusters let pods that ask for it tolerate that."""
+        if not shape.gpus:
+            return
+        for name in names:
+            taints = {taint for node in self.places.nodes for taint in node.taints if taint.key == name}
+            hard = [taint for taint in taints if taint.effect != "PreferNoSchedule"]
+            if hard and not all(any(tolerates(each, taint) for each in shape.tolerations) for taint in hard):
+                text = f"nodes have the taint {name}, which the pods do not tolerate"
+                self.note(
+                    where, f"{text}; where admission adds that by itself (ExtendedResourceToleration), write it here"
+                )
 
     def _priority(self, pod: SpecPod, where: str) -> None:
         if pod.priority is not None:

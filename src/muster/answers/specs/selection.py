@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InputError
 from muster.model.fleet import Node
 from muster.model.workload import TopologyRequest
-from muster.traces.kube_objects import PodSpec, Resources
+from muster.traces.kube_objects import Expression, PodSpec, Resources, Term, Terms
 
 if TYPE_CHECKING:
     from muster.answers.specs.pods import PodReader
@@ -19,31 +19,10 @@ if TYPE_CHECKING:
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
-class Expression(Struct):
-    """An entry of matchExpressions or matchFields."""
-
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class Term(Struct, rename="camel"):
-    """An entry of nodeSelectorTerms."""
-
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
-
-
-class NodeSelector(Struct, rename="camel"):
-    """requiredDuringSchedulingIgnoredDuringExecution of a node affinity."""
-
-    node_selector_terms: list[Term] = field(default_factory=list[Term])
-
-
 class NodeAffinity(Struct, rename="camel"):
     """nodeAffinity."""
 
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    required_during_scheduling_ignored_during_execution: Terms | None = None
     preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
 
 
@@ -111,8 +90,9 @@ def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, st
     required = asked.required_during_scheduling_ignored_during_execution
     if required is None:
         return {}
+    terms = required.node_selector_terms or []
     at = f"{where}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-    for number, term in enumerate(required.node_selector_terms):
+    for number, term in enumerate(terms):
         for name, expressions in (
             ("matchExpressions", term.match_expressions), ("matchFields", term.match_fields),
         ):  # fmt: skip
@@ -122,9 +102,9 @@ def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, st
 
     def allows(node: Node) -> bool:
         labels = places.labels(node)
-        return any(_term_takes(term, labels, node.name) for term in required.node_selector_terms)
+        return any(_term_takes(term, labels, node.name) for term in terms)
 
-    mark = places.mark(f"node affinity {' or '.join(map(_shown, required.node_selector_terms))}", allows)
+    mark = places.mark(f"node affinity {' or '.join(map(_shown, terms))}", allows)
     if not any(map(allows, places.nodes)):
         reader.note(f"{where}.affinity.nodeAffinity", "no node meets it")
     return mark
