@@ -175,6 +175,14 @@ def test_a_label_that_no_node_has_is_told(tmp_path: Path) -> None:
     assert [str(note) for note in specs.notes] == ["line 6, spec.nodeSelector: no node has a label team"]
 
 
+def test_a_claim_may_tie_pods_to_a_zone(tmp_path: Path) -> None:
+    specs = read(
+        tmp_path, pod("volumes: [{name: d, persistentVolumeClaim: {claimName: data}}, {name: e, emptyDir: {}}]")
+    )
+    (note,) = specs.notes
+    assert str(note) == "line 6, spec.volumes: claim data may be tied to a zone or a node: that is not counted"
+
+
 def test_tolerations(tmp_path: Path) -> None:
     specs = read(tmp_path, pod("tolerations: [{key: gpu, operator: Exists}, {key: node.kubernetes.io/not-ready}]"))
     assert specs.workloads[0].pod_sets[0].shape.tolerations == (Toleration("gpu", "Exists"),)
