@@ -276,3 +276,10 @@ def test_work_that_makes_no_sense_is_refused_before_anything_runs(work: list[Wor
     with pytest.raises(InputError) as refused:
         ClusterRun(Snapshot(fleet()), work, Config())
     assert refused.value.field == field
+
+
+def test_a_snapshot_tells_when_work_was_saved_last_also_where_nothing_waited() -> None:
+    work = [Workload("a", (PodSet(PodShape(1, 0, 1)),), duration_s=9000.0, checkpointing=Checkpointing(600.0))]
+    run = ClusterRun(Snapshot(fleet(1)), work, Config())
+    run.run(2000.0)
+    assert run.snapshot().running[0].checkpointed_s == 1800.0

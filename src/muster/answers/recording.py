@@ -36,7 +36,7 @@ def record(history: History, path: str, every_s: float, until_s: float | None = 
     while time_s <= last_s:
         run.run(time_s)
         done, seen = run.plans[seen:], len(run.plans)
-        snapshot = without_run_times(run.scheduler.snapshot(time_s))
+        snapshot = without_run_times(run.snapshot(time_s))
         yield time_s, history.add(replace(snapshot, source=f"simulated:{Path(path).name}"), done)
         count += 1
         if run.next_s == math.inf:

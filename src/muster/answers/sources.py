@@ -93,11 +93,10 @@ def simulated(path: str, at_s: float | None = None) -> Snapshot:
 
     run = prepare_run(path).run
     run.run(at_s)
-    scheduler = run.scheduler
     if at_s is not None and not math.isclose(run.now_s, at_s) and run.now_s < at_s:
         what = f"the run ends at {run.now_s:g} s, before {at_s:g} s"
         raise InputError(what, file=path, field="--at", hint="an earlier instant")
-    found = without_run_times(scheduler.snapshot(run.now_s))
+    found = without_run_times(run.snapshot())
     return replace(found, source=f"simulated:{Path(path).name}")
 
 

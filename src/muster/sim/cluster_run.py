@@ -193,6 +193,16 @@ class ClusterRun:
                 seen = len(self.spells)
         return handled
 
+    def snapshot(self, time_s: float | None = None) -> Snapshot:
+        """All that a decision depends on: also when running work was saved last, and which of it is idle.
+
+        ``time_s`` is now (None), or later where nothing happens until then.
+        """
+        time_s = self.now_s if time_s is None else time_s
+        self._note_checkpoints(time_s)
+        self._note_idle(time_s)
+        return self.scheduler.snapshot(time_s)
+
     @property
     def next_s(self) -> float:
         """When something happens next; infinite if nothing does."""

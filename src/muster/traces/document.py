@@ -203,7 +203,7 @@ class _Reader:
         except (yaml.YAMLError, ValueError, OverflowError):
             shown = str(node.value)[:40]
             raise InputError(f"{shown!r} cannot be read", file=self._file, line=line, field=path or None) from None
-        if isinstance(value, str) and node.style is None and _EXPONENT.fullmatch(value):
+        if isinstance(value, str) and not node.style and _EXPONENT.fullmatch(value):
             value = float(value)
         if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise InputError(
