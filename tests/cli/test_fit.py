@@ -88,7 +88,7 @@ def test_the_same_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     (job,) = json.loads(out)["jobs"]
     assert code == 1
     assert (job["nodes"], job["placement"], job["blockers"][0]["reason"]) == ("", None, "quota")
-    assert job["starts"]["low_s"] <= job["starts"]["expected_s"] <= job["starts"]["high_s"]
+    assert job["start"]["low_s"] <= job["start"]["expected_s"] <= job["start"]["high_s"]
 
 
 @pytest.mark.usefixtures("source")

@@ -11,14 +11,10 @@ from muster.cli.source import seconds, source_options, view_of
 from muster.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from muster.answers.fit import Answer, Asked, Changes, Fit, FitView
-    from muster.answers.fixes import Fix
+    from muster.answers.fit import Asked, Changes, Fit, FitView
     from muster.answers.specs.base import Specs
     from muster.model.snapshot import Snapshot
 
-SCHEMA = "muster.fit/v1"
 MOST_ROWS = 12
 MOST_OTHERS = 4
 
@@ -78,7 +74,9 @@ def command(
     waits = [each for each in told.answers if each.place is None][:MOST_EXPLAINED] if explain else []
     changes = [changes_that_fit(fitted, each, specs) for each in waits]
     if output in ("json", "yaml"):
-        emit_document(document(told, fitted, specs, changes if explain else None), output)
+        from muster.answers.fit_document import fit_document
+
+        emit_document(fit_document(told, fitted, specs, changes if explain else None), output)
     elif output == "name":
         for node in dict.fromkeys(pod.node for each in told.answers if each.place for pod in each.place.pods):
             click.echo(node)
@@ -130,71 +128,6 @@ def _asked(given: dict[str, Any]) -> Asked:
         tuple(given["flavors"]),
         parallelism,
     )
-
-
-# -- for machines
-
-
-def document(told: Fit, view: FitView, specs: Specs, changes: Sequence[Changes] | None = None) -> dict[str, Any]:
-    """What is told, as plain values; ``changes`` None: they were not asked for."""
-    import msgspec
-
-    explained = {} if changes is None else {"changes": [_changes(each) for each in changes]}
-    return {
-        **explained,
-        "schema": SCHEMA,
-        "spec": {"source": specs.source, "kind": specs.kind},
-        "now_s": view.now_s,
-        "fits": told.fits,
-        "jobs": [_job(each) for each in told.answers],
-        "displaced": msgspec.to_builtins(list(told.displaced)),
-        "delayed": msgspec.to_builtins(list(told.delayed)),
-        "notes": msgspec.to_builtins(list(told.notes)),
-    }
-
-
-def _changes(each: Changes) -> dict[str, Any]:
-    def listed(fixes: Sequence[Fix]) -> list[dict[str, Any]]:
-        return [
-            {
-                "kind": fix.kind, "title": fix.title, "changes": list(map(str, fix.changes)),
-                "lost_gpu_s": fix.cost_gpu_s, "delayed_gpu_s": fix.delayed_gpu_s, "starts_in_s": fix.starts_in_s,
-                "slowdown": fix.slowdown, "displaced": list(fix.displaced), "delayed": list(fix.delayed),
-            }
-            for fix in fixes
-        ]  # fmt: skip
-
-    return {"job": each.job, "of_the_work": listed(each.own), "of_others": listed(each.others)}
-
-
-def _job(each: Answer) -> dict[str, Any]:
-    import msgspec
-
-    workload, when = each.workload, each.forecast
-    return {
-        "job": workload.name,
-        "queue": workload.queue,
-        "pods": workload.pods,
-        "gpu_milli": workload.gpu_milli,
-        "fits": each.place is not None,
-        "pods_now": each.pods,
-        "flavor": each.place.flavor if each.place else "",
-        "borrowed_milli": each.place.borrowed_milli if each.place else 0,
-        "backfilled": bool(each.place and each.place.backfilled),
-        "nodes": each.nodes,
-        "placement": each.place and msgspec.to_builtins(each.place.pods),
-        "domains": {domains.level: dict(domains.pods) for domains in each.domains},
-        "slowdown": each.slowdown,
-        "blockers": [
-            {"reason": blocker.reason.name.lower(), "text": blocker.text, "dominant": blocker.first}
-            for blocker in each.blockers
-        ],
-        "starts": when and {
-            "expected_s": when.expected_s, "low_s": when.low_s, "high_s": when.high_s,
-            "confidence": when.confidence, "method": when.method,
-            "waits_for": [end.job for end in when.waits_for], "gangs_ahead": when.ahead_count,
-        },
-    }  # fmt: skip
 
 
 # -- for people
