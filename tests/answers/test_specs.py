@@ -297,6 +297,9 @@ def test_memory_is_in_megabytes_unless_it_says_else(tmp_path: Path, text: str, m
         (["-G 20 --exclusive"], [(3, 8, 128)]),
         (["--mincpus=16"], [(1, 0, 16)]),
         (["-N2 --ntasks-per-gpu=2 --gpus-per-node=4"], [(2, 4, 8)]),
+        (["--ntasks-per-node=4 --gpus-per-task=1"], [(1, 4, 4)]),  # of one node
+        (["--ntasks-per-node=4 -G 8"], [(1, 8, 4)]),
+        (["--ntasks-per-node=4 -G 16"], [(16, 1, 1)]),  # one node has not so many: Slurm takes more
     ],
 )
 def test_nodes_tasks_and_gpus(tmp_path: Path, options: list[str], pods: list[tuple[int, int, int]]) -> None:

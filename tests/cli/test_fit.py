@@ -118,6 +118,15 @@ def test_notes_and_several_jobs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("source")
+def test_what_an_option_answers_is_not_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("short.sbatch").write_text("#!/bin/sh\n#SBATCH -A research --mem=1G --qos=high\n")
+    told = [json.loads(called(["short.sbatch", *more, "-o", "json"], capsys)[1])["notes"] for more in (
+        [], ["--time", "2h"], ["--priority", "5"], ["--time", "2h", "--priority", "5"],
+    )]  # fmt: skip
+    assert [[note["field"] for note in notes] for notes in told] == [["--time", "--qos"], ["--qos"], ["--time"], []]
+
+
+@pytest.mark.usefixtures("source")
 def test_nodes_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = called(["nodes.sbatch", "-o", "name"], capsys)
     assert code == 0

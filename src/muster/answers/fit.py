@@ -206,11 +206,11 @@ def fit(
             nodes = compress(pod.node for pod in place.pods)
             factor = slowdown.factor if slowdown else None
             answers.append(Answer(workload, place, nodes, domains_of(snapshot, place), factor))
-    return Fit(tuple(answers), _displaced(view), _delayed(view), (*specs.notes, *notes)), view
+    return Fit(tuple(answers), _displaced(view), _delayed(view), notes), view
 
 
 def submitted(snapshot: Snapshot, specs: Specs, asked: Asked) -> tuple[tuple[Workload, ...], tuple[Note, ...]]:
-    """The gangs as they would be submitted now, and notes about their names.
+    """The gangs as they would be submitted now, and all notes that still hold, in the order of the spec's lines.
 
     Raises:
         InputError: a queue or flavor that the snapshot does not have, or a parallelism that does not suit the pods.
@@ -242,7 +242,8 @@ def submitted(snapshot: Snapshot, specs: Specs, asked: Asked) -> tuple[tuple[Wor
         _check_flavors(snapshot, workload)
         check_parallelism(workload, "parallelism")
         found.append(workload)
-    return tuple(found), tuple(notes)
+    notes += [note for note in specs.notes if not note.unless or getattr(asked, note.unless) is None]
+    return tuple(found), tuple(sorted(notes, key=lambda note: note.line or 0))
 
 
 def _check_queue(snapshot: Snapshot, queue: str, asked: Asked) -> None:

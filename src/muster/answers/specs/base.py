@@ -9,11 +9,15 @@ from muster.model.workload import Workload
 
 
 class Note(Struct, frozen=True):
-    """What of a spec counts otherwise than its owner may think: where it stands, and what was made of it."""
+    """What of a spec counts otherwise than its owner may think: where it stands, and what was made of it.
+
+    ``unless`` is an option of `muster fit` that answers it: ``priority`` or ``time_limit_s`` of `Asked`.
+    """
 
     field: str
     text: str
     line: int | None = None
+    unless: str = ""
 
     def __str__(self) -> str:
         where = f"line {self.line}, " if self.line is not None else ""

@@ -113,12 +113,12 @@ class PodReader:
         found = self.at(path)
         return None if found is None else float(self.count(path, None, 1))
 
-    def note(self, path: str, text: str) -> None:
-        """Tell of what counts otherwise than it may be meant."""
+    def note(self, path: str, text: str, unless: str = "") -> None:
+        """Tell of what counts otherwise than it may be meant; see `Note`."""
         at = path
         while at and at not in self.document.lines:
             at = at[: max(at.rfind("."), at.rfind("["), 0)]
-        note = Note(path, text, self.document.lines.get(at))
+        note = Note(path, text, self.document.lines.get(at), unless)
         if note not in self.notes:
             self.notes.append(note)
 
@@ -309,9 +309,8 @@ class PodReader:
         """Count the value of a priority class, if it is known; else tell that it is not."""
         value = self._priorities.get(name, SYSTEM_PRIORITIES.get(name))
         if value is None:
-            self.note(
-                where, f"the value of priority class {name} is not in the file and counts as 0; say it by --priority"
-            )
+            text = f"the value of priority class {name} is not in the file and counts as 0; say it by --priority"
+            self.note(where, text, "priority")
         else:
             self.priority = max(self.priority or value, value)
 

@@ -98,8 +98,8 @@ class _Reader:
     def error(self, option: Option, what: str, hint: str | None = None) -> InputError:
         return InputError(what, file=self.path, line=option.line, field=option.written, hint=hint)
 
-    def note(self, option: Option, text: str) -> None:
-        note = Note(option.written, text, option.line)
+    def note(self, option: Option, text: str, unless: str = "") -> None:
+        note = Note(option.written, text, option.line, unless)
         if note not in self.notes:
             self.notes.append(note)
 
@@ -127,7 +127,7 @@ class _Reader:
             if name in REFUSED:
                 raise self.error(option, "is not read, and would change the answer", REFUSED[name])
             if name in NOTES:
-                self.note(option, NOTES[name])
+                self.note(option, NOTES[name], "priority" if name in ("nice", "priority") else "")
         asked = self._asked(options)
         selector = self._nodes(options)
         candidates = [
@@ -298,10 +298,14 @@ class _Job:
                 reader.note(options["time"], "asks for no limit, unless the partition has one")
         else:
             text = "is not given: the partition's default is not known here, and it counts as without limit"
-            reader.notes.append(Note("--time", text))
+            reader.notes.append(Note("--time", text, unless="time_limit_s"))
         quality = options["qos"].value if "qos" in options else ""
         if quality:
-            reader.note(options["qos"], "its priority and limits are not in a snapshot; say a priority by --priority")
+            reader.note(
+                options["qos"],
+                "its priority and limits are not in a snapshot; say a priority by --priority",
+                "priority",
+            )
         return Workload(
             name or "job",
             sets,

@@ -80,6 +80,8 @@ class _Maker:
         self.tasks = asked.tasks
         if asked.tasks_per_gpu and self.tasks is None and asked.total:
             self.tasks = asked.tasks_per_gpu * asked.total
+        if asked.tasks_per_node and self.tasks is None and asked.nodes is None and not asked.hosts:
+            self.tasks = asked.tasks_per_node  # of one node
         if asked.per_task and asked.total and self.tasks is None:
             if asked.total % asked.per_task:
                 what = f"{asked.total} GPUs are no multiple of {asked.per_task} a task"
@@ -106,7 +108,8 @@ class _Maker:
             return asked.hosts, asked.hosts
         if asked.tasks_per_node and tasks:
             count = -(-tasks // asked.tasks_per_node)
-            return count, count
+            if asked.total <= count * max(1, self.nodes.gpus):
+                return count, count
         if asked.per_node and asked.total:
             if asked.total % asked.per_node:
                 raise InputError(f"{asked.total} GPUs are no multiple of {asked.per_node} a node", field="--gpus")
