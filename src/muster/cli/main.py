@@ -23,6 +23,7 @@ COMMANDS = {
     "fit": ("muster.cli.fit", "Whether work would start if it were submitted now, where, and what it displaces."),
     "why": ("muster.cli.why", "Why a job waits, when it will start, and what would help."),
     "queue": ("muster.cli.queue", "What waits and why, what runs and until when, and who holds how much."),
+    "top": ("muster.cli.top", "Watch fleet, queues and the waiting list on the terminal."),
     "metrics": ("muster.cli.metrics", "Figures of fleet and queues for Prometheus, in OpenMetrics text."),
     "mcp": ("muster.cli.mcp", "Serve the answers to assistants over the Model Context Protocol; read-only."),
     "explain-config": ("muster.cli.explain_config", "Every setting of the scheduling cycle: default and meaning."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +126,7 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     rows = [
         [
             f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
-            each["cause"], _start(view, each),
+            each["cause"], start_of(view, each),
             "yes" if each["borrows"] else "",
         ]
         for each in found
@@ -137,7 +137,7 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     tell(f"Why one waits: muster why {found[0]['job']}")
 
 
-def _start(view: View, each: dict[str, Any]) -> str:
+def start_of(view: View, each: Mapping[str, Any]) -> str:
     """``12 h 55 min (11 h to 14 h)``; the reserved start where it rests on stated limits alone."""
     from muster.answers.times import moment
 
@@ -166,7 +166,7 @@ def _running(view: View, document: dict[str, Any], wide: bool) -> None:
             each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
             "" if each["progress"] is None else f"{each['progress']:.0%}",
             "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
-            ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), _note(each),
+            ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), note_of(each),
         ]
         for each in found
     ]  # fmt: skip
@@ -177,7 +177,8 @@ def _running(view: View, document: dict[str, Any], wide: bool) -> None:
         tell("~ predicted: it has no limit of its own, or outlived it")
 
 
-def _note(each: dict[str, Any]) -> str:
+def note_of(each: Mapping[str, Any]) -> str:
+    """What else is to be said of running work."""
     from muster.answers.times import span
 
     notes = ["borrows"] if each["borrowing"] else []

@@ -53,13 +53,14 @@ def command(
     elif step is not None:
         _print_nodes(view, told, step)
     else:
-        _print(view, told)
+        show_why(view, told)
         if how:
             _print_how(view, told)
     raise click.exceptions.Exit(1 if told.blockers else 0)
 
 
-def _print(view: View, told: Why) -> None:
+def show_why(view: View, told: Why) -> None:
+    """Print it for people."""
     from muster.answers.documents import start_document
     from muster.answers.sentences import tag
     from muster.answers.times import moment, span
@@ -132,11 +133,14 @@ def _print_fixes(told: Why) -> None:
 def _cost(fix: Fix) -> str:
     from muster.answers.words import plural
 
+    def hours(gpu_s: float) -> str:
+        return f"{gpu_s / 3600:,.0f}" if gpu_s >= 360_000 else f"{gpu_s / 3600:.3g}"
+
     parts: list[str] = []
     if fix.cost_gpu_s:
-        parts.append(f"{fix.cost_gpu_s / 3600:,.3g} GPU-hours lost")
+        parts.append(f"{hours(fix.cost_gpu_s)} GPU-hours lost")
     if fix.delayed_gpu_s:
-        parts.append(f"{fix.delayed_gpu_s / 3600:,.3g} GPU-hours later")
+        parts.append(f"{hours(fix.delayed_gpu_s)} GPU-hours later")
     if fix.displaced and not parts:
         parts.append(f"{plural(len(fix.displaced), 'job')} moved or stopped")
     return ", ".join(parts) or ("new nodes" if fix.kind == "add" else "nothing")
