@@ -65,8 +65,8 @@ def save_applied(view: View, fix: Fix, path: str | os.PathLike[str]) -> None:
     save_snapshot(apply_fix(view, fix), path)
 
 
-def lines(view: View, fix: Fix, source: str) -> Iterator[str]:
-    """The text that `muster why JOB --apply N` prints; ``source`` is where the view is from, as it was typed."""
+def lines(view: View, fix: Fix, source: str, at: str | None = None) -> Iterator[str]:
+    """The text that `muster why JOB --apply N` prints; ``source`` and ``at`` say where the view is from, as typed."""
     told = application(view, fix)
     yield f"{fix.title[0].upper()}{fix.title[1:]}."
     yield cost_text(fix)
@@ -75,21 +75,27 @@ def lines(view: View, fix: Fix, source: str) -> Iterator[str]:
         return
     yield ""
     yield "As changes of the snapshot, to see what they do to all others:"
-    yield f"  muster whatif --from {shlex.quote(source)} {shlex.quote('; '.join(told.changes))}"
+    of = f"--from {shlex.quote(source)}" + (f" --at {shlex.quote(at)}" if at else "")
+    yield f"  muster whatif {of} {shlex.quote('; '.join(told.changes))}"
     for step in told.by_hand:
         yield ""
         yield f"By hand, on {step.system}:"
         yield from (f"  {command}" for command in step.commands)
 
 
-def cost_text(fix: Fix) -> str:
-    """``Costs others 4.2 GPU-hours lost; starts in 2 min; its own work takes 1.06 times as long.``"""
+def displacement(fix: Fix) -> str:
+    """``4.2 GPU-hours lost and 16 GPU-hours later``; empty where it costs others nothing."""
     parts: list[str] = []
     if fix.cost_gpu_s:
         parts.append(f"{_hours(fix.cost_gpu_s)} lost")
     if fix.delayed_gpu_s:
         parts.append(f"{_hours(fix.delayed_gpu_s)} later")
-    costs = f"Costs others {' and '.join(parts) if parts else 'nothing'}"
+    return " and ".join(parts)
+
+
+def cost_text(fix: Fix) -> str:
+    """``Costs others 4.2 GPU-hours lost; starts in 2 min; its own work takes 1.06 times as long.``"""
+    costs = f"Costs others {displacement(fix) or 'nothing'}"
     starts = "its start is not known" if fix.starts_in_s == float("inf") else f"starts in {span(fix.starts_in_s)}"
     if not fix.starts_in_s:
         starts = "starts at once"

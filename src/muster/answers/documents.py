@@ -47,7 +47,7 @@ def why_document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
         "quota": msgspec.to_builtins(told.quota),
         "gangs_ahead": told.ahead,
         "start": told.forecast and start_document(told.forecast),
-        "fixes": [{"number": number, **fix_document(each)} for number, each in enumerate(told.fixes)],
+        "fixes": [{"number": number, **fix_document(each)} for number, each in enumerate(told.fixes, 1)],
         "fixes_not_tried": list(told.untried),
         "placement": told.place and msgspec.to_builtins(told.place),
         "by_hand": msgspec.to_builtins(list(by_hand(view, told))) if how else [],

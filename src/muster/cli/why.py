@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.output import Column, emit_document, print_table, tell
+from muster.cli.output import Column, emit_document, print_table, say, tell
 from muster.cli.source import source_options, view_of
 from muster.cli.starts import start_lines
 
@@ -21,6 +21,7 @@ Examples:
   muster why research/llama-70b --from now.snap
   muster why llama-70b --from run.yaml --at 3h --nodes gpus
   muster why llama-70b --from now.snap --how
+  muster why llama-70b --from now.snap --apply 1
   muster why llama-70b --from now.snap -o json
 """
 
@@ -29,14 +30,17 @@ Examples:
 @click.argument("job")
 @source_options
 @click.option("--nodes", "step", metavar="STEP", help="List the nodes that fall away at a step of the funnel.")
+@click.option("--apply", "number", type=int, metavar="N", help="How fix N is carried out: changes, and commands.")
+@click.option("--write", metavar="FILE", help="With --apply: also write the snapshot with the fix made.")
 @click.option("--how", is_flag=True, help="Add the kubectl and Slurm commands that show the same by hand.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json", "yaml")), default="table", show_default=True,
     help="table for people; json or yaml for machines.",
 )  # fmt: skip
 def command(
-    job: str, source: str, at: str | None, settings: tuple[str, ...], step: str | None, how: bool, output: str
-) -> None:
+    job: str, source: str, at: str | None, settings: tuple[str, ...], step: str | None, number: int | None,
+    write: str | None, how: bool, output: str,
+) -> None:  # fmt: skip
     """Tell why a job waits, by the scheduler's own code.
 
     First the dominant reason, then the nodes that are left step by step, the quota, and everything else in the way.
@@ -46,8 +50,13 @@ def command(
     from muster.answers.forecast import Budget
     from muster.answers.why import why
 
+    if write is not None and number is None:
+        raise click.UsageError("--write needs --apply N")
     view = view_of(source, at, settings)
     told = why(view, job, budget=None if step is not None else Budget())
+    if number is not None:
+        _print_apply(view, told, number, source, at, write)
+        return
     if output != "table":
         emit_document(why_document(view, told, how=how), output)
     elif step is not None:
@@ -117,7 +126,7 @@ def _print_fixes(told: Why) -> None:
             str(number), fix.title, _cost(fix), "now" if not fix.starts_in_s else span(fix.starts_in_s),
             "" if fix.slowdown is None or fix.slowdown == 1 else f"x {fix.slowdown:.3g}",
         ]
-        for number, fix in enumerate(told.fixes)
+        for number, fix in enumerate(told.fixes, 1)
     ]  # fmt: skip
     if all(not row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -126,24 +135,32 @@ def _print_fixes(told: Why) -> None:
     if told.untried:
         tell(f"Not tried, as it would take too long: {', '.join(told.untried)}.")
     if len(told.fixes) > 1:
-        first = next(number for number, fix in enumerate(told.fixes) if fix.changes)
+        first = next(number for number, fix in enumerate(told.fixes, 1) if fix.changes)
         tell(f"How to carry one out: muster why {told.workload.name} --apply {first}")
 
 
 def _cost(fix: Fix) -> str:
-    from muster.answers.words import plural
+    from muster.answers.apply import displacement
 
-    def hours(gpu_s: float) -> str:
-        return f"{gpu_s / 3600:,.0f}" if gpu_s >= 360_000 else f"{gpu_s / 3600:.3g}"
+    return displacement(fix) or ("new nodes" if fix.kind == "add" else "nothing")
 
-    parts: list[str] = []
-    if fix.cost_gpu_s:
-        parts.append(f"{hours(fix.cost_gpu_s)} GPU-hours lost")
-    if fix.delayed_gpu_s:
-        parts.append(f"{hours(fix.delayed_gpu_s)} GPU-hours later")
-    if fix.displaced and not parts:
-        parts.append(f"{plural(len(fix.displaced), 'job')} moved or stopped")
-    return ", ".join(parts) or ("new nodes" if fix.kind == "add" else "nothing")
+
+def _print_apply(view: View, told: Why, number: int, source: str, at: str | None, write: str | None) -> None:
+    """How a fix is carried out; with ``write`` the snapshot with it goes to a file."""
+    from muster.answers.apply import lines, save_applied
+    from muster.errors import InputError
+    from muster.traces.files import check_target
+
+    if not 1 <= number <= len(told.fixes):
+        most = f"there are 1 to {len(told.fixes)}" if told.fixes else "there is none: it does not wait"
+        raise InputError(f"there is no fix {number}", field="--apply", hint=most)
+    fix = told.fixes[number - 1]
+    if write is not None:
+        check_target(write, "--write")
+        save_applied(view, fix, write)
+        say(f"{write}: the snapshot with it.")
+    for line in lines(view, fix, source, at):
+        click.echo(line)
 
 
 def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:

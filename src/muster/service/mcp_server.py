@@ -11,7 +11,11 @@ from mcp.types import ToolAnnotations
 
 from muster import __version__
 from muster.answers.documents import fleet_document, queue_document, why_document
+from muster.answers.fit import MOST_EXPLAINED, Asked, changes_that_fit, fit
+from muster.answers.fit_document import fit_document
 from muster.answers.forecast import Budget
+from muster.answers.specs.plain import Shape, plain_specs
+from muster.answers.specs.read import specs_of
 from muster.answers.view import View
 from muster.answers.why import why
 from muster.errors import MusterError
@@ -52,6 +56,23 @@ def server_of(view: Callable[[], View]) -> MCPServer[Any]:
     def fleet_tool() -> dict[str, Any]:
         """What the fleet has and what is free of it, by flavor (GPU model and purchase option)."""
         return answer(fleet_document)
+
+    @server.tool(name="fit", annotations=READ_ONLY)
+    def fit_tool(
+        spec: str = "", pods: int = 1, gpus: float = 0.0, queue: str = "", topology: str = "", gpu_model: str = ""
+    ) -> dict[str, Any]:
+        """Whether work would start if it were submitted now: where, whom it displaces, else why not, when it would, and
+        the smallest changes by which it would. SPEC is the text of Kubernetes objects in YAML or of an sbatch script;
+        without it PODS of GPUS each (below 1 a share of one), all in one domain of the level TOPOLOGY if given."""
+
+        def ask(now: View) -> dict[str, Any]:
+            given = Shape(pods=pods, gpus=gpus, topology=topology, gpu_model=gpu_model)
+            specs = specs_of(spec, "spec", now.snapshot) if spec else plain_specs(given, now.snapshot.fleet)
+            told, fitted = fit(now.snapshot, specs, now.config, Asked(queue or None))
+            waits = [each for each in told.answers if each.place is None][:MOST_EXPLAINED]
+            return fit_document(told, fitted, specs, [changes_that_fit(fitted, each, specs) for each in waits])
+
+        return answer(ask)
 
     return server
 

@@ -260,12 +260,6 @@ class ClusterRun:
         slot = self.scheduler.slots.get(self.workloads[job].name)
         return math.nan if slot is None else slot.start_s
 
-    def snapshot(self) -> Snapshot:
-        """What the scheduler knows now; its work is told with the checkpoints and the idleness of this instant."""
-        self._note_checkpoints(self.now_s)
-        self._note_idle(self.now_s)
-        return self.scheduler.snapshot(self.now_s)
-
     def check(self) -> None:
         """Raise `AssertionError` or `CapacityError` where an invariant does not hold.
 

@@ -26,7 +26,11 @@ def read_specs(path: str, snapshot: Snapshot) -> Specs:
             raise InputError("is empty", file=path, hint="kubectl get job NAME -o yaml | muster fit -")
     else:
         data = read_bytes(path)
-    text = decode_text(data, path)
+    return specs_of(decode_text(data, path), path, snapshot)
+
+
+def specs_of(text: str, path: str, snapshot: Snapshot) -> Specs:
+    """As `read_specs`, of what ``path`` holds."""
     if text.startswith("#!") or (not _looks_like_yaml(text) and "#SBATCH" in text):
         from muster.answers.specs.sbatch import read_batch
 
