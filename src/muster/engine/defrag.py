@@ -69,6 +69,11 @@ def plan_moves(books: Books, gang: Gang, now_s: float, budget_gpu_s: float) -> M
     return None
 
 
+def plan_on(books: Books, gang: Gang, flavor: str, now_s: float, budget_gpu_s: float) -> Moves | None:
+    """As `plan_moves` on one flavor, whatever quota the gang has; it need not be known to ``books``."""
+    return _Planner(books, gang, flavor, now_s, budget_gpu_s).plan() if enough_free(books, gang) else None
+
+
 def enough_free(books: Books, gang: Gang) -> bool:
     """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
     if not books.config.defragment or not books.running.saving:
