@@ -59,10 +59,14 @@ def parse_change(text: str, snapshot: Snapshot) -> tuple[Change, ...]:
     if not parts:
         raise InputError("no change is given", hint=f"such as `drain gpu[01-16]`; verbs: {', '.join(VERBS)}")
     found: list[Change] = []
-    for words in parts:
-        changes = _parse_words(words, Names(snapshot))
-        found += changes
-        snapshot = apply_changes(snapshot, changes)  # what cannot be done is told at once
+    step: list[Change] = []
+    for at, words in enumerate(parts):
+        step += _parse_words(words, Names(snapshot))
+        if words[0] == "move" and at + 1 < len(parts) and parts[at + 1][0] == "move":
+            continue  # moves that follow each other are one step: one may take the place of another
+        found += step
+        snapshot = apply_changes(snapshot, step)  # what cannot be done is told at once
+        step = []
     return tuple(found)
 
 
