@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,6 +240,37 @@ def test_a_wave_is_a_reservation_for_each_batch(snapshot: Snapshot) -> None:
     ]
 
 
+SPEC = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: fresh, labels: {kueue.x-k8s.io/queue-name: team-b}}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    spec:
+      restartPolicy: Never
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [gpu09, gpu10, gpu11]}]
+      containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 8, cpu: 8, memory: 64Gi}}}]
+"""
+
+
+def test_a_spec_is_submitted_with_what_its_affinity_allows(snapshot: Snapshot, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    (change,) = parse_change(f"submit {path} priority=5 pods=3", snapshot)
+    assert isinstance(change, Submit)
+    assert (change.workload.name, change.workload.priority, change.workload.pods) == ("fresh", 5, 3)
+    assert change.workload.submitted_s == snapshot.taken_s
+    assert parse_change(str(change), snapshot) == (change,)
+    placed = View(apply_changes(snapshot, [change])).starts["fresh"]
+    assert sorted(pod.node for pod in placed.pods) == ["gpu09", "gpu10", "gpu11"]
+
+
 MISTAKES = (
     ("", "no change is given"),
     ("dran gpu01", "'dran' is no change; did you mean drain"),
@@ -295,7 +327,8 @@ MISTAKES = (
     ("driver-wave gpu01 batch 8", "how many nodes at a time, and how often"),
     ("driver-wave 40 nodes batch 8 every 30m", "40 is out of range"),
     ("driver-wave gpu01 batch 8 every soon", "'soon' is no time"),
-    ("submit job.yaml", "a workload is written as JSON"),
+    ("submit job.yaml", "does not exist"),
+    ("submit", "the file is missing; submit FILE"),
     ("submit '{'", "is no workload"),
 )
 

@@ -4,13 +4,14 @@
 """
 
 from muster.answers.changes.apply import apply_changes, changed
-from muster.answers.changes.text import parse_change, seconds
+from muster.answers.changes.text import parse_change
 from muster.answers.changes.values import (
     AddDomains,
     AddNodes,
     Cancel,
     Change,
     EndReservation,
+    Mark,
     Move,
     RemoveNodes,
     Reserve,
@@ -25,6 +26,7 @@ from muster.answers.changes.values import (
     Submit,
     Wave,
 )
+from muster.answers.changes.words import seconds
 
 __all__ = [
     "AddDomains",
@@ -32,6 +34,7 @@ __all__ = [
     "Cancel",
     "Change",
     "EndReservation",
+    "Mark",
     "Move",
     "RemoveNodes",
     "Reserve",

@@ -367,6 +367,10 @@ def _submit(draft: Draft, change: Submit) -> None:
     name = change.workload.name
     if name in draft.pending or name in draft.running:
         raise InputError(f"there is a job {name!r} already", hint="give it another name")
+    for mark in change.marks:
+        for name_of in mark.nodes:
+            node = _of(draft.nodes, name_of, "node")
+            draft.nodes[name_of] = replace(node, labels=tuple(sorted({*node.labels, (mark.key, mark.value)})))
     draft.pending[name] = _checked(draft, change.workload)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.answers.changes import grow
-from muster.answers.changes.apply import apply_changes
+from muster.answers.changes.apply import apply_changes, changed
 from muster.answers.changes.names import Names
 from muster.answers.changes.values import (
     KEY_OF,
@@ -20,6 +21,7 @@ from muster.answers.changes.values import (
     Cancel,
     Change,
     EndReservation,
+    Mark,
     Move,
     RemoveNodes,
     Reserve,
@@ -34,16 +36,15 @@ from muster.answers.changes.values import (
     Submit,
     Wave,
 )
+from muster.answers.changes.words import USAGE, Words, integer, milli, number, seconds
 from muster.errors import InputError
+from muster.model.fleet import Fleet
 from muster.model.plan import PodPlacement
 from muster.model.snapshot import Setting, Snapshot
 from muster.model.workload import Workload
 from muster.traces.files import near
 from muster.traces.kube_objects import parse_quantity
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)(s|min|m|h|d|)", re.ASCII)
-_GPUS = re.compile(r"[+-]?(\d{1,12})(?:\.(\d{1,3}))?", re.ASCII)
 _PLACE = re.compile(r"(.+?)(?::(\d[\d,-]*)(?:@(\d+))?(?:@([^@+]+)\+(\d+))?)?", re.ASCII)
 _COUNTED = ("pods", "min_pods", "gpus")
 
@@ -92,7 +93,7 @@ def _parse_words(words: list[str], names: Names) -> tuple[Change, ...]:
         hint = near(verb, list(VERBS)) or f"one of {', '.join(VERBS)}"
         raise InputError(f"{verb[:40]!r} is no change", hint=hint)
     try:
-        change = VERBS[verb](_Words(verb, words[1:]), names)
+        change = VERBS[verb](Words(verb, words[1:]), names)
     except InputError as error:
         shown = " ".join(words)
         what = f"{shown if len(shown) <= 80 else shown[:77] + '...'}: {error.what}"
@@ -100,42 +101,12 @@ def _parse_words(words: list[str], names: Names) -> tuple[Change, ...]:
     return change if isinstance(change, tuple) else (change,)
 
 
-class _Words:
-    """The words after the verb, taken from the left."""
-
-    def __init__(self, verb: str, words: list[str]) -> None:
-        self.verb = verb
-        self.words = words
-
-    def next(self, what: str) -> str:
-        """The next word; raises `InputError` where there is none."""
-        if not self.words:
-            raise InputError(f"{what} is missing", hint=USAGE[self.verb])
-        return self.words.pop(0)
-
-    def after(self, *markers: str) -> str | None:
-        """The word after the first of the markers, both taken out; None if no marker is there."""
-        for marker in markers:
-            if marker in self.words:
-                at = self.words.index(marker)
-                if at + 1 == len(self.words):
-                    raise InputError(f"nothing follows {marker!r}", hint=USAGE[self.verb])
-                self.words.pop(at)
-                return self.words.pop(at)
-        return None
-
-    def end(self) -> None:
-        """Raise `InputError` where a word is left."""
-        if self.words:
-            raise InputError(f"{self.words[0][:60]!r} is not understood", hint=USAGE[self.verb])
-
-
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _add(words: _Words, names: Names) -> Change:
+def _add(words: Words, names: Names) -> Change:
     number = words.next("how many")
-    count = 1 if number in ("a", "an", "another") else _integer(number, 1, 100_000)
+    count = 1 if number in ("a", "an", "another") else integer(number, 1, 100_000)
     what = words.next("what to add")
     level = names.levels_of(what)
     if what in ("node", "nodes"):
@@ -148,7 +119,7 @@ def _add(words: _Words, names: Names) -> Change:
     return AddDomains(level, names.domain(level, like) if like else names.largest_domain(level), count)
 
 
-def _add_nodes(words: _Words, names: Names, count: int) -> Change:
+def _add_nodes(words: Words, names: Names, count: int) -> Change:
     of, like = words.after("of"), words.after("like")
     level = domain = ""
     if "in" in words.words:
@@ -166,18 +137,18 @@ def _add_nodes(words: _Words, names: Names, count: int) -> Change:
     return AddNodes(count, like or model.name, flavor, level, domain)
 
 
-def _remove(words: _Words, names: Names) -> Change:
+def _remove(words: Words, names: Names) -> Change:
     return RemoveNodes(names.node_set(words.words))
 
 
-def _nodes(words: _Words, names: Names) -> Change:
+def _nodes(words: Words, names: Names) -> Change:
     evict = words.verb == "drain" and "evict" in words.words
     if evict:
         words.words.remove("evict")
     return SetNodes(names.node_set(words.words), cast("Any", words.verb), evict=evict)
 
 
-def _taint(words: _Words, names: Names) -> Change:
+def _taint(words: Words, names: Names) -> Change:
     text, colon, effect = words.next("the taint").partition(":")
     key, _, value = text.partition("=")
     effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -187,7 +158,7 @@ def _taint(words: _Words, names: Names) -> Change:
     return SetNodes(names.node_set(words.words), "taint", key, value, effect or "NoSchedule")
 
 
-def _untaint(words: _Words, names: Names) -> Change:
+def _untaint(words: Words, names: Names) -> Change:
     key = words.next("the taint's key")
     tainted = [node.name for node in names.nodes if any(taint.key == key for taint in node.taints)]
     if not tainted:
@@ -200,19 +171,19 @@ def _untaint(words: _Words, names: Names) -> Change:
 # -- queues and settings ----------------------------------------------------------------------------------------------
 
 
-def _quota(words: _Words, names: Names) -> Change:
+def _quota(words: Words, names: Names) -> Change:
     queue, amount = names.queue(words.next("the queue")), words.next("how many GPUs")
     flavor = names.flavor(words.next("")) if words.words else names.only_flavor(queue)
     words.end()
     if amount[0] in "+-":
-        return SetQuota(queue.name, flavor, by_milli=_milli(amount))
-    return SetQuota(queue.name, flavor, to_milli=_milli(amount))
+        return SetQuota(queue.name, flavor, by_milli=milli(amount))
+    return SetQuota(queue.name, flavor, to_milli=milli(amount))
 
 
-def _limit(words: _Words, names: Names) -> Change:
+def _limit(words: Words, names: Names) -> Change:
     which = cast("Any", words.verb.removesuffix("-limit"))
     queue, amount = names.queue(words.next("the queue")), words.next("how many GPUs, or none")
-    to_milli = None if amount == "none" else _milli(amount)
+    to_milli = None if amount == "none" else milli(amount)
     flavor = ""
     if which != "user":
         flavor = names.flavor(words.next("")) if words.words else names.only_flavor(queue)
@@ -220,13 +191,13 @@ def _limit(words: _Words, names: Names) -> Change:
     return SetLimit(queue.name, which, to_milli, flavor)
 
 
-def _weight(words: _Words, names: Names) -> Change:
+def _weight(words: Words, names: Names) -> Change:
     queue, text = names.queue(words.next("the queue")), words.next("the weight")
     words.end()
-    return SetWeight(queue.name, _number(text))
+    return SetWeight(queue.name, number(text))
 
 
-def _set(words: _Words, names: Names) -> tuple[Change, ...]:
+def _set(words: Words, names: Names) -> tuple[Change, ...]:
     if not words.words:
         raise InputError("no setting is named", hint=USAGE["set"])
     return tuple(_setting(word) for word in words.words)
@@ -251,13 +222,13 @@ def _value(text: str) -> Setting:
     return text
 
 
-def _policy(words: _Words, names: Names) -> Change:
+def _policy(words: Words, names: Names) -> Change:
     preset = words.next("the preset")
     words.end()
     return SetPolicy(preset)
 
 
-def _named_setting(words: _Words, names: Names) -> Change:
+def _named_setting(words: Words, names: Names) -> Change:
     value = words.next("which")
     words.end()
     return SetConfig(words.verb, value)
@@ -266,10 +237,15 @@ def _named_setting(words: _Words, names: Names) -> Change:
 # -- work -------------------------------------------------------------------------------------------------------------
 
 
-def _job(words: _Words, names: Names) -> Change:
+def _job(words: Words, names: Names) -> Change:
     name = names.job(words.next("the job"))
     if not words.words:
         raise InputError("what of it changes is not said", hint=USAGE["job"])
+    return SetJob(name, **_job_fields(words, names))
+
+
+def _job_fields(words: Words, names: Names) -> dict[str, Any]:
+    """What KEY=VALUE words say of a job."""
     fields: dict[str, Any] = {}
     field_of = {written: field for field, written in KEY_OF.items()}
     keys = [KEY_OF.get(field, field) for field in SetJob.__struct_fields__[1:]]
@@ -282,7 +258,7 @@ def _job(words: _Words, names: Names) -> Change:
             fields[field_of.get(key, key)] = _job_value(field_of.get(key, key), text, names)
         except ValueError:
             raise InputError(f"{key}={text[:60]} is no value", hint=_JOB_HINTS.get(key, USAGE["job"])) from None
-    return SetJob(name, **fields)
+    return fields
 
 
 _JOB_HINTS = {
@@ -296,13 +272,13 @@ _JOB_HINTS = {
 def _job_value(field: str, text: str, names: Names) -> Any:
     """A field of `SetJob` from its text; raises `ValueError` or `InputError`."""
     if field in _COUNTED:
-        return tuple(_integer(part, 0, 1_000_000) for part in text.split(","))
+        return tuple(integer(part, 0, 1_000_000) for part in text.split(","))
     if field == "cpu_milli":
         return tuple(parse_quantity(part, 1000) for part in text.split(","))
     if field == "memory_bytes":
         return tuple(parse_quantity(part) for part in text.split(","))
     if field in ("priority", "segment", "at_most"):
-        return _integer(text, -(2**31) if field == "priority" else 0, 2**31 - 1)
+        return integer(text, -(2**31) if field == "priority" else 0, 2**31 - 1)
     if field in ("models", "flavors", "tolerate", "selector"):
         given = () if text in ("any", "") else tuple(text.split(","))
         return tuple(map(names.flavor, given)) if field == "flavors" else given
@@ -320,13 +296,13 @@ def _job_value(field: str, text: str, names: Names) -> Any:
     return {"yes": True, "no": False}[text] if text in ("yes", "no") else int("no such value")
 
 
-def _stop(words: _Words, names: Names) -> Change:
+def _stop(words: Words, names: Names) -> Change:
     name = names.job(words.next("the job"))
     words.end()
     return (Stop if words.verb == "stop" else Cancel)(name)
 
 
-def _move(words: _Words, names: Names) -> Change:
+def _move(words: Words, names: Names) -> Change:
     name = names.job(words.next("the job"))
     if words.next("'to'") != "to" or not words.words:
         raise InputError("where to is not said", hint=USAGE["move"])
@@ -351,30 +327,51 @@ def _placement(text: str, names: Names) -> PodPlacement:
     return PodPlacement(node, tuple(devices), milli, found[4] or "", int(found[5]) if found[4] else -1)
 
 
-def _submit(words: _Words, names: Names) -> Change:
-    text = words.next("the workload")
-    words.end()
-    if not text.startswith("{"):
-        raise InputError("a workload is written as JSON", hint=USAGE["submit"])
-    try:
-        return Submit(msgspec.json.decode(text, type=Workload))
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"is no workload: {error}", hint=USAGE["submit"]) from None
+def _submit(words: Words, names: Names) -> tuple[Change, ...]:
+    text = words.next("the file")
+    if text.startswith("{"):
+        marks = words.next("") if words.words else "[]"
+        words.end()
+        try:
+            workload = msgspec.json.decode(text, type=Workload)
+            return (Submit(workload, msgspec.json.decode(marks, type=tuple[Mark, ...])),)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise InputError(f"is no workload: {error}", hint=USAGE["submit"]) from None
+    from muster.answers.specs.read import read_specs
+
+    snapshot = names.snapshot
+    specs = read_specs(text, snapshot)
+    fields = _job_fields(words, names)
+    marks = _marks(snapshot.fleet, specs.fleet)
+    return tuple(
+        Submit(changed(replace(each, submitted_s=snapshot.taken_s), SetJob(each.name, **fields)), marks)
+        for each in specs.workloads
+    )
+
+
+def _marks(before: Fleet, after: Fleet) -> tuple[Mark, ...]:
+    """The labels that a spec put on nodes, with the nodes."""
+    found: dict[tuple[str, str], list[str]] = {}
+    if after is not before:
+        for old, new in zip(before, after, strict=True):
+            for pair in set(new.labels) - set(old.labels):
+                found.setdefault(pair, []).append(new.name)
+    return tuple(Mark(*pair, tuple(nodes)) for pair, nodes in sorted(found.items()))
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
-def _reserve(words: _Words, names: Names) -> Change:
+def _reserve(words: Words, names: Names) -> Change:
     start, end = words.after("from"), words.after("to")
     queues, jobs, name = words.after("queue", "queues"), words.after("job", "jobs"), words.after("name")
     if end is None:
         raise InputError("until when is not said", hint=USAGE["reserve"])
     nodes = names.node_set(words.words)
     taken = {each.name for each in names.snapshot.reservations}
-    number = next(number for number in range(1, len(taken) + 2) if f"reserved-{number}" not in taken)
+    free = next(at for at in range(1, len(taken) + 2) if f"reserved-{at}" not in taken)
     return Reserve(
-        name or f"reserved-{number}",
+        name or f"reserved-{free}",
         nodes,
         seconds(start) if start else 0.0,
         seconds(end),
@@ -383,7 +380,7 @@ def _reserve(words: _Words, names: Names) -> Change:
     )
 
 
-def _end_reservation(words: _Words, names: Names) -> Change:
+def _end_reservation(words: Words, names: Names) -> Change:
     name = words.next("the reservation")
     words.end()
     known = [each.name for each in names.snapshot.reservations]
@@ -393,15 +390,15 @@ def _end_reservation(words: _Words, names: Names) -> Change:
     return EndReservation(name)
 
 
-def _wave(words: _Words, names: Names) -> Change:
+def _wave(words: Words, names: Names) -> Change:
     batch, every, start = words.after("batch"), words.after("every"), words.after("from")
     if batch is None or every is None:
         raise InputError("how many nodes at a time, and how often, is not said", hint=USAGE["driver-wave"])
     if len(words.words) == 2 and words.words[0].isdigit() and words.words[1] == "nodes":
-        nodes = _soonest_free(names, _integer(words.words[0], 1, len(names.nodes)))
+        nodes = _soonest_free(names, integer(words.words[0], 1, len(names.nodes)))
     else:
         nodes = names.node_set(words.words)
-    return Wave(nodes, _integer(batch, 1, 100_000), seconds(every), seconds(start) if start else 0.0)
+    return Wave(nodes, integer(batch, 1, 100_000), seconds(every), seconds(start) if start else 0.0)
 
 
 def _soonest_free(names: Names, count: int) -> tuple[str, ...]:
@@ -418,44 +415,7 @@ def _soonest_free(names: Names, count: int) -> tuple[str, ...]:
     return tuple(sorted((node.name for node in order[:count]), key=names.node_names.__getitem__))
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def seconds(text: str) -> float:
-    """``90m``, ``2.5h``, ``1d``, ``45s`` or plain seconds; raises `InputError`."""
-    found = _SPAN.fullmatch(text)
-    value = float(found[1]) * _UNITS[found[2]] if found else -1.0
-    if not 0 <= value <= 1e12:
-        raise InputError(f"{text[:40]!r} is no time", hint="such as 45s, 90m, 2.5h, 1d or 5400")
-    return value
-
-
-def _milli(text: str) -> int:
-    found = _GPUS.fullmatch(text)
-    if not found:
-        raise InputError(f"{text[:40]!r} is no number of GPUs", hint="such as 64, +64, -8 or 0.5")
-    milli = int(found[1]) * 1000 + int((found[2] or "0").ljust(3, "0"))
-    return -milli if text[0] == "-" else milli
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{text[:40]!r} is no number") from None
-
-
-def _integer(text: str, least: int, most: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise InputError(f"{text[:40]!r} is no whole number") from None
-    if not least <= value <= most:
-        raise InputError(f"{text[:40]} is out of range", hint=f"{least:,} to {most:,}")
-    return value
-
-
-VERBS: dict[str, Callable[[_Words, Names], Change | tuple[Change, ...]]] = {
+VERBS: dict[str, Callable[[Words, Names], Change | tuple[Change, ...]]] = {
     "add": _add, "remove": _remove, "drain": _nodes, "uncordon": _nodes, "fail": _nodes, "repair": _nodes,
     "spare": _nodes, "unspare": _nodes, "taint": _taint, "untaint": _untaint, "reserve": _reserve,
     "end-reservation": _end_reservation, "driver-wave": _wave, "quota": _quota, "borrowing-limit": _limit,
@@ -463,35 +423,3 @@ VERBS: dict[str, Callable[[_Words, Names], Change | tuple[Change, ...]]] = {
     "placement": _named_setting, "ordering": _named_setting, "job": _job, "stop": _stop, "move": _move,
     "submit": _submit, "cancel": _stop,
 }  # fmt: skip
-
-_NODES_USAGE = "NODES: such as gpu[01-16], gpu-1*, block b3 or all"
-USAGE = {
-    "add": "add 8 nodes like gpu01 [in rack rack-3], add 8 nodes of H200-SXM5-141GB, or add 2 racks [like rack-3]",
-    "remove": f"remove NODES; {_NODES_USAGE}",
-    "drain": f"drain NODES [evict]; {_NODES_USAGE}",
-    "uncordon": f"uncordon NODES; {_NODES_USAGE}",
-    "fail": f"fail NODES; {_NODES_USAGE}",
-    "repair": f"repair NODES; {_NODES_USAGE}",
-    "spare": f"spare NODES; {_NODES_USAGE}",
-    "unspare": f"unspare NODES; {_NODES_USAGE}",
-    "taint": f"taint KEY[=VALUE][:EFFECT] NODES; {_NODES_USAGE}",
-    "untaint": "untaint KEY [NODES]",
-    "reserve": "reserve NODES [from TIME] to TIME [queue NAME] [job NAME] [name NAME]; times are counted from now",
-    "end-reservation": "end-reservation NAME",
-    "driver-wave": "driver-wave 40 nodes batch 8 every 30m [from 2h], or driver-wave NODES batch 8 every 30m",
-    "quota": "quota QUEUE +64 [FLAVOR], or quota QUEUE 128 [FLAVOR]",
-    "borrowing-limit": "borrowing-limit QUEUE 64|none [FLAVOR]",
-    "lending-limit": "lending-limit QUEUE 64|none [FLAVOR]",
-    "user-limit": "user-limit QUEUE 64|none",
-    "weight": "weight QUEUE 2",
-    "set": "set NAME=VALUE, such as set reservations=4; `muster explain-config` lists them",
-    "policy": "policy muster|kueue-like|slurm-like|volcano-like",
-    "placement": "placement best-fit",
-    "ordering": "ordering fair-share",
-    "job": "job NAME KEY=VALUE ..., such as job llama priority=10 pods=4 topology=none",
-    "stop": "stop JOB",
-    "move": "move JOB to gpu01:0-7 gpu02:0-7, a place for each pod",
-    "submit": "submit JSON: the fields of a workload",
-    "cancel": "cancel JOB",
-}
-"""How each change is written, for hints."""

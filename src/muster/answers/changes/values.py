@@ -229,13 +229,23 @@ class Move(Struct, frozen=True, tag="move"):
         return " ".join([f"move {word(self.job)} to", *(word(place(each)) for each in self.pods)])
 
 
+class Mark(Struct, frozen=True):
+    """A label that a spec's own words (an affinity, a feature) put on the nodes that they allow."""
+
+    key: str
+    value: str
+    nodes: tuple[str, ...]
+
+
 class Submit(Struct, frozen=True, tag="submit"):
-    """New work, submitted now."""
+    """New work, submitted now; ``marks`` are labels that nodes get, which its pods select."""
 
     workload: Workload
+    marks: tuple[Mark, ...] = ()
 
     def __str__(self) -> str:
-        return f"submit {shlex.quote(msgspec.json.encode(self.workload).decode())}"
+        parts = [self.workload, *([self.marks] if self.marks else [])]
+        return " ".join(["submit", *(shlex.quote(msgspec.json.encode(each).decode()) for each in parts)])
 
 
 class Cancel(Struct, frozen=True, tag="cancel"):
