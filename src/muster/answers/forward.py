@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,9 @@ from muster.model.plan import Evict, Migrate
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun, RunOptions
+
+EVENTS_AT_ONCE = 500
+"""After so many, or more where more waits, it is seen how far a run is."""
 
 
 class RunTimes:
@@ -117,10 +120,24 @@ class Forward:
         self.waiting = tuple(each.name for each in snapshot.pending)
         self.cut = False
 
-    def until_started(self, events: int) -> None:
-        """Run until all that waits has started, nothing more happens, or so many events have been handled."""
-        handled = self.run.run_until_started(range(len(self.waiting)), events)
-        self.cut = handled >= events and any(map(math.isinf, self.starts.values()))
+    def until_started(self, events: int, progress: Callable[[float], None]) -> None:
+        """Run until all that waits has started, nothing more happens, or so many events have been handled.
+
+        ``progress`` is told now and then which part is done: of the starts or of the events, whichever is more.
+        """
+        self.run.run(self.now_s)  # all that waits is looked at once
+        stories = self.run.stories
+        open_ = [job for job in range(len(self.waiting)) if math.isnan(stories[job].started_s)]
+        at_once, left = max(EVENTS_AT_ONCE, len(open_) // 20), events
+        while open_ and left > 0:
+            asked = min(at_once, left)
+            handled = self.run.run_until_started(open_, asked)
+            left -= handled
+            open_ = [job for job in open_ if math.isnan(stories[job].started_s)]
+            progress(max(1 - len(open_) / len(self.waiting), 1 - left / events))
+            if handled < asked:
+                return
+        self.cut = bool(open_)
 
     def until(self, after_s: float) -> None:
         """Run up to so long after now, unless it has been run further."""

@@ -66,7 +66,7 @@ class Options(Struct, frozen=True):
 
     samples: int = 1
     for_s: float | None = None
-    events: int = 100_000
+    events: int = 20_000
     seed: int = 0
     prices: tuple[tuple[str, float], ...] = ()
     pictures: bool = False
@@ -188,7 +188,10 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(
-    view: View, variants: Sequence[Variant], options: Options | None = None, progress: Callable[[], None] | None = None
+    view: View,
+    variants: Sequence[Variant],
+    options: Options | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Comparison:
     """Run a snapshot forward as it is and in each variant.
 
@@ -196,12 +199,12 @@ def compare(
         view: the snapshot, with its settings.
         variants: at least one.
         options: how far, how often.
-        progress: called after each run; there are samples x (variants + 1).
+        progress: told now and then how many runs are done, the present one in part; they are samples x (variants + 1).
 
     Raises:
         InputError: a change cannot be made, or the snapshot after it makes no sense.
     """
-    options = options or Options()
+    options, tell = options or Options(), progress or _silent
     names = [AS_IT_IS, *(each.name for each in variants)]
     for name in names:
         if names.count(name) > 1:
@@ -215,9 +218,11 @@ def compare(
     for sample in range(options.samples):
         runs: list[Forward] = []
         for case in cases:
-            runs.append(_forward(run_times.given_to(case.snapshot, sample), options))
-            if progress is not None:
-                progress()
+            done = sample * len(cases) + len(runs)
+            runs.append(
+                _forward(run_times.given_to(case.snapshot, sample), options, lambda part, done=done: tell(done + part))
+            )
+            tell(done + 1)
         span = _span(runs, options)
         spans.append(span)
         for case, run, found in zip(cases, runs, ran, strict=True):
@@ -229,6 +234,10 @@ def compare(
         tuple(outcomes), _mean(each.end_s for each in spans), _mean(each.use_s for each in spans),
         any(each.cut for each in spans), options.samples, spans[0].drawn_s,
     )  # fmt: skip
+
+
+def _silent(done: float) -> None:
+    """Nobody is told how far the runs are."""
 
 
 # -- the cases --------------------------------------------------------------------------------------------------------
@@ -315,10 +324,10 @@ class _Ran(NamedTuple):
     in_use: tuple[tuple[float, float], ...]
 
 
-def _forward(snapshot: Snapshot, options: Options) -> Forward:
+def _forward(snapshot: Snapshot, options: Options, progress: Callable[[float], None]) -> Forward:
     run = Forward(snapshot)
     if options.for_s is None:
-        run.until_started(options.events)
+        run.until_started(options.events, progress)
     else:
         run.until(options.for_s)
     return run

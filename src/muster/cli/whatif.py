@@ -60,7 +60,7 @@ Changes (all in docs/reference/changes.md; several with ';' or as several words 
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws.")
 @click.option(
-    "--events", type=click.IntRange(1), default=100_000, show_default=True,
+    "--events", type=click.IntRange(1), default=20_000, show_default=True,
     help="A run goes no further than so many starts, ends and other events.",
 )  # fmt: skip
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Jobs listed for each variant.")
@@ -165,11 +165,11 @@ def _price(text: str) -> tuple[str, float]:
     return flavor, usd
 
 
-def _with_progress(runs: int, work: Callable[[Callable[[], None] | None], Comparison]) -> Comparison:
+def _with_progress(runs: int, work: Callable[[Callable[[float], None] | None], Comparison]) -> Comparison:
     if not sys.stderr.isatty():
         return work(None)
-    with click.progressbar(length=runs, label="runs", file=sys.stderr) as bar:
-        return work(lambda: bar.update(1))
+    with click.progressbar(length=100 * runs, label=f"{runs} runs", file=sys.stderr) as bar:
+        return work(lambda done: bar.update(max(0, int(100 * done) - bar.pos)))
 
 
 def _facts(view: View, found: Comparison, source: str) -> list[tuple[str, str]]:
