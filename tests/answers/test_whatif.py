@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from muster.answers.changes import parse_change
 from muster.answers.view import View
-from muster.answers.whatif import AS_IT_IS, Comparison, Effect, Options, Variant, compare
+from muster.answers.whatif import AS_IT_IS, Comparison, Effect, Options, Variant, compare, most_events
 from muster.engine.config import Config, settings_of
 from muster.errors import InputError
 from muster.model import Device, Fleet, Node, PodPlacement, PodSet, PodShape, Running, Snapshot, Topology, Workload
@@ -196,9 +196,27 @@ def test_it_looks_as_far_as_it_is_told() -> None:
     assert str(hours(found.outcomes[1].effects)) == str(
         {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (INF, math.nan), "d": (INF, 3.0)}
     )
-    cut = what_if(busy(), "cancel c", options=Options(events=5))
+    cut = what_if(busy(), "cancel c", options=Options(events=2))
     assert cut.cut
     assert cut.outcomes[0].figures.waiting > 0
+
+
+def test_the_more_waits_the_sooner_a_run_is_cut() -> None:
+    assert [most_events(waiting) for waiting in (0, 5000, 10_000, 100_000, 10**7)] == [
+        20_000,
+        20_000,
+        10_000,
+        1000,
+        1000,
+    ]
+
+
+def test_it_tells_how_far_it_is() -> None:
+    told: list[float] = []
+    view = View(busy())
+    compare(view, [Variant("x", parse_change("cancel c", view.snapshot))], Options(samples=2), told.append)
+    assert told == sorted(told)
+    assert told[-1] == 4
 
 
 def test_variants_need_names_of_their_own() -> None:

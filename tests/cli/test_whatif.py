@@ -43,7 +43,7 @@ def test_tables_for_people(source: Path, capfd: pytest.CaptureFixture[str]) -> N
     code, out, err = muster(capfd, "--at", "30m", "add 1 rack", "--variant", "quota=quota product +24")
     assert (code, err) == (0, "")
     rows = {" ".join(line.split()) for line in out.splitlines()}
-    assert f"{source} at 30 min: 1 jobs run, 4 wait." in " ".join(out.split())
+    assert f"{source} at 30 min: 1 running, 4 waiting." in " ".join(out.split())
     assert "as it is add 1 rack quota" in rows
     assert "start at once 0 1 0" in rows
     assert "GPUs, healthy and open 32 48 32" in rows

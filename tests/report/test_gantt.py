@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import pytest
 
+from muster.answers.whatif import Waits
 from muster.report.gantt import MOST_ROWS, NAMED_ROWS, JobRow, gantt
 from muster.report.svg import to_svg
+from muster.report.whatif import MOST_GROUPS, shown_groups
 
 
 def rows(count: int) -> list[JobRow]:
@@ -57,6 +59,16 @@ def test_where_rows_are_thin_the_jobs_that_move_most_are_named() -> None:
     moved = rows(200)
     moved[100] = JobRow("the-one", ((0.0, 60.0),), ((9e3, 9.1e3),), 9e3)
     assert "the-one" in to_svg(gantt("t", moved, 12600.0))
+
+
+def test_of_many_groups_those_that_change_most_are_listed_in_their_order() -> None:
+    base = [Waits(f"q{at:03d}", 1, 100.0, 0.0) for at in range(100)]
+    then = [Waits(each.name, 1, 100.0 + (at % 7 == 0) * at, 0.0) for at, each in enumerate(base)]
+    shown = shown_groups([base, then])
+    assert len(shown) == MOST_GROUPS
+    assert shown == sorted(shown)
+    assert set(range(7, 100, 7)) <= set(shown)
+    assert shown_groups([base[:MOST_GROUPS]]) == list(range(MOST_GROUPS))
 
 
 def test_no_rows_and_odd_names_are_drawn_too() -> None:

@@ -127,7 +127,7 @@ class Forward:
         """
         self.run.run(self.now_s)  # all that waits is looked at once
         stories = self.run.stories
-        open_ = [job for job in range(len(self.waiting)) if math.isnan(stories[job].started_s)]
+        open_: list[int] = [job for job in range(len(self.waiting)) if math.isnan(stories[job].started_s)]
         at_once, left = max(EVENTS_AT_ONCE, len(open_) // 20), events
         while open_ and left > 0:
             asked = min(at_once, left)
@@ -137,7 +137,8 @@ class Forward:
             progress(max(1 - len(open_) / len(self.waiting), 1 - left / events))
             if handled < asked:
                 return
-        self.cut = bool(open_)
+        self.run.run(self.run.now_s)  # what happens at one instant happens
+        self.cut = any(math.isnan(stories[job].started_s) for job in open_)
 
     def until(self, after_s: float) -> None:
         """Run up to so long after now, unless it has been run further."""

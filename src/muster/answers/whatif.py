@@ -58,7 +58,7 @@ class Options(Struct, frozen=True):
     Attributes:
         samples: 1: run times as the scheduler takes them; more: so many draws.
         for_s: how far; None: until all that waits has started.
-        events: but no further than so many events in a run.
+        events: but no further than so many events in a run; None: `most_events`.
         seed: of the draws.
         prices: flavor and US dollars for an hour of one of its GPUs, whether it is used or not.
         pictures: keep what charts are drawn from, of the first sample.
@@ -66,10 +66,15 @@ class Options(Struct, frozen=True):
 
     samples: int = 1
     for_s: float | None = None
-    events: int = 20_000
+    events: int | None = None
     seed: int = 0
     prices: tuple[tuple[str, float], ...] = ()
     pictures: bool = False
+
+
+def most_events(waiting: int) -> int:
+    """How many events a run has where nobody says: 20,000, and fewer where thousands wait, as each costs more."""
+    return max(1000, min(20_000, 100_000_000 // max(1, waiting)))
 
 
 class Waits(Struct, frozen=True):
@@ -327,7 +332,7 @@ class _Ran(NamedTuple):
 def _forward(snapshot: Snapshot, options: Options, progress: Callable[[float], None]) -> Forward:
     run = Forward(snapshot)
     if options.for_s is None:
-        run.until_started(options.events, progress)
+        run.until_started(options.events or most_events(len(snapshot.pending)), progress)
     else:
         run.until(options.for_s)
     return run

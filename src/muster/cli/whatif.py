@@ -60,8 +60,8 @@ Changes (all in docs/reference/changes.md; several with ';' or as several words 
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws.")
 @click.option(
-    "--events", type=click.IntRange(1), default=20_000, show_default=True,
-    help="A run goes no further than so many starts, ends and other events.",
+    "--events", type=click.IntRange(1),
+    help="A run goes no further than so many ends and other events. [default: 20,000; fewer where thousands wait]",
 )  # fmt: skip
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="Jobs listed for each variant.")
 @click.option(
@@ -73,8 +73,8 @@ Changes (all in docs/reference/changes.md; several with ';' or as several words 
 @output_option
 def command(
     source: str, at: str | None, settings: tuple[str, ...], changes: tuple[str, ...], variants: tuple[str, ...],
-    for_: str | None, samples: int, seed: int, events: int, top: int, prices: tuple[str, ...], report: str | None,
-    output: str,
+    for_: str | None, samples: int, seed: int, events: int | None, top: int, prices: tuple[str, ...],
+    report: str | None, output: str,
 ) -> None:  # fmt: skip
     """Apply changes to a snapshot and tell who starts earlier or later, and what it costs.
 
@@ -114,7 +114,7 @@ def command(
         for name in dict.fromkeys(each.job for outcome in found.outcomes[1:] for each in outcome.movers):
             click.echo(name)
     else:
-        _print(view, found, options, top, source, report)
+        _print(view, found, options, top, source, report, output)
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ def command(
 
 def _variants(view: View, changes: Sequence[str], named: Sequence[str]) -> list[Variant]:
     from muster.answers.changes import parse_change
+    from muster.answers.changes.text import VERBS
     from muster.answers.whatif import Variant
 
     asked: list[tuple[str, str]] = []
@@ -130,8 +131,8 @@ def _variants(view: View, changes: Sequence[str], named: Sequence[str]) -> list[
         asked.append((text if len(text) <= LONGEST_NAME else "changed", text))
     for each in named:
         name, equals, text = each.partition("=")
-        if not equals or " " in name.strip():
-            name, text = each, each  # it has no name of its own
+        if not (equals and name.strip() and text.split()[:1] and text.split()[0] in VERBS):
+            name, text = each, each  # it has no name of its own: what follows the sign is no change
         asked.append((name.strip(), text))
     return [Variant(name, parse_change(text, view.snapshot)) for name, text in asked]
 
@@ -199,13 +200,15 @@ def _next(found: Comparison, source: str, at: str | None) -> list[tuple[str, str
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def _print(view: View, found: Comparison, options: Options, top: int, source: str, report: str | None) -> None:
+def _print(
+    view: View, found: Comparison, options: Options, top: int, source: str, report: str | None, output: str
+) -> None:
     from muster.report.whatif import figure_rows
 
     base = found.outcomes[0]
     running, waiting = len(view.snapshot.running), len(view.snapshot.pending)
     tell(
-        f"{source} at {instant_text(view.now_s)}: {running:,} jobs run, {waiting:,} wait. Starts are compared over "
+        f"{source} at {instant_text(view.now_s)}: {running:,} running, {waiting:,} waiting. Starts are compared over "
         f"{span_text(found.end_s)}, the use of the fleet over {span_text(found.use_s)}."
     )
     for outcome in found.outcomes[1:]:
@@ -222,7 +225,7 @@ def _print(view: View, found: Comparison, options: Options, top: int, source: st
                           ("GPUs", [each.figures.by_size for each in found.outcomes])):  # fmt: skip
         if len(groups[0]) > 1:
             click.echo()
-            _print_groups(title, groups, columns[1:])
+            _print_groups(title, groups, columns[1:], whole=output == "wide")
     for outcome in found.outcomes[1:]:
         _print_movers(outcome, top)
     click.echo()
@@ -235,15 +238,22 @@ def _print(view: View, found: Comparison, options: Options, top: int, source: st
         tell("A page with a Gantt chart: add --report whatif.html")
 
 
-def _print_groups(title: str, groups: Sequence[Sequence[Waits]], columns: Sequence[Column]) -> None:
-    from muster.report.whatif import waits_text
+def _print_groups(title: str, groups: Sequence[Sequence[Waits]], columns: Sequence[Column], *, whole: bool) -> None:
+    from muster.report.whatif import shown_groups, waits_text
 
     heads = [Column("name", title), Column("jobs", "jobs", right=True), *columns]
+    shown = list(range(len(groups[0]))) if whole else shown_groups(groups)
     rows = [
-        [first.name or "-", thousands(first.jobs), *(waits_text(some[number], span_text) for some in groups)]
-        for number, first in enumerate(groups[0])
+        [
+            groups[0][at].name or "-",
+            thousands(groups[0][at].jobs),
+            *(waits_text(some[at], span_text) for some in groups),
+        ]
+        for at in shown
     ]
     print_table(heads, rows, f"Wait from now on, mean, by {'queue' if title == 'queue' else 'GPUs of the job'}")
+    if len(shown) < len(groups[0]):
+        tell(f"These {len(shown)} of {len(groups[0]):,} change most; all with -o wide or -o json.")
 
 
 def _print_movers(outcome: Outcome, top: int) -> None:
@@ -275,6 +285,8 @@ def _print_movers(outcome: Outcome, top: int) -> None:
 
 
 def _closing(found: Comparison, options: Options) -> Iterator[str]:
+    from muster.answers.whatif import most_events
+
     yield "What will be submitted later is not known: nothing new comes."
     if found.samples == 1:
         yield (
@@ -284,7 +296,8 @@ def _closing(found: Comparison, options: Options) -> Iterator[str]:
     else:
         yield f"Means over {found.samples} draws of run times (seed {options.seed}), the same in all variants."
     if found.cut:
-        yield f"A run used up its {options.events:,} events: --events {10 * options.events:,} looks further."
+        used = options.events or most_events(max(each.figures.jobs for each in found.outcomes))
+        yield f"A run used up its {used:,} events, so starts are told no further: --events {10 * used} looks further."
     if options.prices:
         priced = {flavor for flavor, _ in options.prices}
         missing = dict.fromkeys(

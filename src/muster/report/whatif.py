@@ -15,6 +15,9 @@ from muster.report.svg import Curve, Picture, line_chart
 if TYPE_CHECKING:
     from muster.answers.whatif import Comparison, Effect, Figures, Outcome, Waits
 
+MOST_GROUPS = 20
+"""Queues listed."""
+
 MOST_LISTED = 40
 """Jobs listed for each variant."""
 
@@ -59,7 +62,7 @@ def figure_rows(found: Comparison, spans: Spans) -> list[list[str]]:
         row("jobs that wait", lambda each: f"{each.jobs:,}"),
         row("start at once", lambda each: number_text(each.starts_now)),
         row("do not start in that time", lambda each: number_text(each.waiting)),
-        row("wait from now on, mean", lambda each: spans(each.waits.mean_s)),
+        row("wait from now on, mean", lambda each: ("over " if each.waits.waiting else "") + spans(each.waits.mean_s)),
         row("9 in 10 start within", lambda each: within(each.wait_p90_s)),
         row("the last one starts in", lambda each: within(each.last_start_s)),
         row("GPUs in use, % of healthy", lambda each: f"{100 * each.use.utilisation:.1f}"),
@@ -78,8 +81,21 @@ def figure_rows(found: Comparison, spans: Spans) -> list[list[str]]:
 
 
 def waits_text(waits: Waits, spans: Spans) -> str:
-    """The mean wait of a group, and how many do not start."""
-    return spans(waits.mean_s) + (f" ({number_text(waits.waiting)} not)" if waits.waiting else "")
+    """The mean wait of a group, and how many do not start; it is then longer than what is told."""
+    return f"over {spans(waits.mean_s)} ({number_text(waits.waiting)} not)" if waits.waiting else spans(waits.mean_s)
+
+
+def shown_groups(groups: Sequence[Sequence[Waits]]) -> list[int]:
+    """Which groups are listed, in their order: all, or where they are many those that change most."""
+    base, many = groups[0], range(len(groups[0]))
+    if len(base) <= MOST_GROUPS:
+        return list(many)
+
+    def change(at: int) -> tuple[float, float, int]:
+        moved = max(abs(some[at].mean_s - base[at].mean_s) for some in groups)
+        return -moved, -max(abs(some[at].waiting - base[at].waiting) for some in groups), at
+
+    return sorted(sorted(many, key=change)[:MOST_GROUPS])
 
 
 def start_text(value_s: float, none: str, spans: Spans) -> str:
@@ -113,7 +129,8 @@ def lead_of(outcome: Outcome) -> str:
     """A variant in a sentence."""
     moved = outcome.movers
     earlier = sum(each.later_s < 0 for each in moved)
-    text = f"{earlier:,} jobs start earlier, {len(moved) - earlier:,} later." if moved else ""
+    later = len(moved) - earlier
+    text = f"{earlier:,} job{' starts' if earlier == 1 else 's start'} earlier, {later:,} later." if moved else ""
     return f"{outcome.variant.name}: {' '.join([*([text] if text else []), *outcome.notes])}"
 
 
@@ -124,12 +141,19 @@ def _groups(found: Comparison) -> list[Block]:
         ("GPUs", [each.figures.by_size for each in found.outcomes]),
     ):
         if len(groups[0]) > 1:
+            shown = shown_groups(groups)
             rows = tuple(
-                (each.name or "-", f"{each.jobs:,}", *(waits_text(some[number], duration) for some in groups))
-                for number, each in enumerate(groups[0])
+                (
+                    groups[0][at].name or "-",
+                    f"{groups[0][at].jobs:,}",
+                    *(waits_text(some[at], duration) for some in groups),
+                )
+                for at in shown
             )
             names = tuple(each.variant.name for each in found.outcomes)
             caption = "Wait from now on, mean, of the jobs that wait in all variants."
+            if len(shown) < len(groups[0]):
+                caption += f" Of {len(groups[0]):,} the {len(shown)} that change most."
             blocks.append(Table((title, "jobs", *names), rows, 1, caption))
     return blocks
 
