@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.answers.fit import Asked, Fit, fit
+from muster.answers.changes import SetJob, apply_changes
+from muster.answers.fit import Asked, Fit, changes_that_fit, fit
 from muster.answers.specs.base import Specs
 from muster.answers.specs.plain import Shape, plain_specs
 from muster.engine.config import Config
 from muster.engine.decide import decide
 from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
-from muster.model import PodSet, PodShape, Snapshot, Workload
+from muster.model import PodSet, PodShape, Snapshot, Taint, Workload
 from muster.model.parallelism import Parallelism
 from muster.model.plan import Evict, Migrate, Place, Resize
 from muster.model.queue import Queue, Quota
@@ -219,3 +221,67 @@ def test_yes_exactly_if_the_scheduler_starts_it(data: st.DataObject) -> None:
     assert started - set(places) <= {each.job for each in told.delayed}
     gone = {each.workload for each in plan.decisions if isinstance(each, (Evict, Migrate, Resize))}
     assert {each.job for each in told.displaced} <= gone
+
+
+# -- the smallest changes that make it fit
+
+
+def reserved_ahead() -> tuple[Snapshot, Workload]:
+    """Half of the nodes are in use for an hour, and a gang that needs all has its start reserved then."""
+    snapshot = after([work("a", 4)], 60.0, ())
+    snapshot = replace(snapshot, pending=(work("whole", 8, submitted_s=30.0),))
+    return snapshot, work("new", 2, time_limit_s=None)
+
+
+def tainted() -> tuple[Snapshot, Workload]:
+    snapshot = after([], 0.0, ())
+    nodes = tuple(replace(node, taints=(Taint("team", "nlp"),)) for node in snapshot.fleet)
+    return replace(snapshot, fleet=replace(snapshot.fleet, nodes=nodes)), work("new", 2)
+
+
+def too_much_cpu() -> tuple[Snapshot, Workload]:
+    return after([], 0.0, ()), replace(work("new", 2), pod_sets=(PodSet(PodShape(65_000, 0, 8), 2),))
+
+
+def one_rack_is_too_small() -> tuple[Snapshot, Workload]:
+    return after([], 0.0, ()), work("new", 4, topology=TopologyRequest("rack"))
+
+
+def other_gpus_only() -> tuple[Snapshot, Workload]:
+    shape = PodShape(8000, 0, 8, gpu_models=("H200",))
+    return after([], 0.0, ()), replace(work("new", 2), pod_sets=(PodSet(shape, 2),))
+
+
+@pytest.mark.parametrize(
+    ("scene", "kind"),
+    [
+        (reserved_ahead, "limit"),
+        (tainted, "taint"),
+        (too_much_cpu, "host"),
+        (one_rack_is_too_small, "topology"),
+        (one_rack_is_too_small, "smaller"),
+        (other_gpus_only, "flavor"),
+    ],
+)
+def test_a_change_of_the_work_makes_it_fit(scene: Callable[[], tuple[Snapshot, Workload]], kind: str) -> None:
+    snapshot, new = scene()
+    specs = Specs("x", "pods", (new,), snapshot.fleet)
+    told, view = fit(snapshot, specs, Config())
+    assert not told.fits
+    changes = changes_that_fit(view, told.answers[0], specs)
+    assert kind in {each.kind for each in changes.own}
+    for each in changes.own:
+        changed = apply_changes(view.snapshot, each.changes)
+        plan = decide(changed, snapshot.taken_s, Config())
+        assert "new" in {one.workload for one in plan.decisions if isinstance(one, Place)}, each.title
+        (job,) = {change.job for change in each.changes if isinstance(change, SetJob)}
+        assert job == "new"
+
+
+def test_what_others_can_do_is_told_apart() -> None:
+    snapshot = after([work("a", 8, checkpointing=Checkpointing(300, 30))], 600.0, ())
+    specs = Specs("x", "pods", (work("new", 2),), snapshot.fleet)
+    told, view = fit(snapshot, specs, Config())
+    changes = changes_that_fit(view, told.answers[0], specs)
+    assert not {each.kind for each in changes.others} & {each.kind for each in changes.own}
+    assert any(each.cost_gpu_s > 0 for each in changes.others)
