@@ -82,6 +82,8 @@ class Interrupted(click.ClickException):
 EPILOG = """\b
 Examples:
   muster simulate --fleet example --workload generate:mix=default --policy fgd,default
+  muster why research/llama-70b --from now.snap
+  muster fit job.yaml --from now.snap --explain
   muster fleet frag example
   muster trace info swf:RICC-2010-2.swf.gz
   muster catalog mig H100-SXM5-80GB
