@@ -68,6 +68,18 @@ def start_document(told: Forecast) -> dict[str, Any]:
     }
 
 
+def apply_document(view: View, fix: Fix) -> dict[str, Any]:
+    """`muster.answers.apply.Application` as plain values."""
+    from muster.answers.apply import application
+
+    told = application(view, fix)
+    return {
+        "schema": "muster.apply/v1",
+        **fix_document(fix),
+        "by_hand": [{"system": step.system, "commands": list(step.commands)} for step in told.by_hand],
+    }
+
+
 def fix_document(fix: Fix) -> dict[str, Any]:
     """`muster.answers.fixes.Fix` as plain values; changes as `muster whatif` takes them."""
     return _finite(

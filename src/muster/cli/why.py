@@ -55,7 +55,7 @@ def command(
     view = view_of(source, at, settings)
     told = why(view, job, budget=None if step is not None else Budget())
     if number is not None:
-        _print_apply(view, told, number, source, at, write)
+        _print_apply(view, told, number, source, at, write, output)
         return
     if output != "table":
         emit_document(why_document(view, told, how=how), output)
@@ -145,9 +145,12 @@ def _cost(fix: Fix) -> str:
     return displacement(fix) or ("new nodes" if fix.kind == "add" else "nothing")
 
 
-def _print_apply(view: View, told: Why, number: int, source: str, at: str | None, write: str | None) -> None:
+def _print_apply(
+    view: View, told: Why, number: int, source: str, at: str | None, write: str | None, output: str
+) -> None:  # fmt: skip
     """How a fix is carried out; with ``write`` the snapshot with it goes to a file."""
     from muster.answers.apply import lines, save_applied
+    from muster.answers.documents import apply_document
     from muster.errors import InputError
     from muster.traces.files import check_target
 
@@ -159,6 +162,9 @@ def _print_apply(view: View, told: Why, number: int, source: str, at: str | None
         check_target(write, "--write")
         save_applied(view, fix, write)
         say(f"{write}: the snapshot with it.")
+    if output != "table":
+        emit_document(apply_document(view, fix), output)
+        return
     for line in lines(view, fix, source, at):
         click.echo(line)
 

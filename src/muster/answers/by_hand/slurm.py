@@ -44,7 +44,7 @@ class Hand:
             nodes = compress(dict.fromkeys(pod.node for pod in change.pods))
             yield f"scontrol requeuehold {job_id(change.job)}"
             yield f"scontrol update JobId={job_id(change.job)} ReqNodeList={_q(nodes)}"
-            self.again.append(f"scontrol release {job_id(change.job)}")
+            yield f"scontrol release {job_id(change.job)}"
         elif isinstance(change, SetNodes):
             yield from self._nodes(change)
         elif isinstance(change, (SetQuota, SetLimit)):
