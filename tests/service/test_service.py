@@ -63,12 +63,12 @@ def test_the_mcp_tools_are_read_only_and_answer_as_the_commands_do(latest: Lates
             assert all(tool.annotations and tool.annotations.read_only_hint and tool.description for tool in tools)
             view = latest.view()
             assert (await client.call_tool("fleet", {})).structured_content == fleet_document(view)
-            queue = (await client.call_tool("queue", {"limit": 2})).structured_content
+            queue = (await client.call_tool("queue", {"limit": 1})).structured_content
             assert queue is not None
-            assert (len(queue["waiting"]), queue["total_waiting"]) == (2, len(view.scheduler.pending))
+            assert (len(queue["waiting"]), queue["total_waiting"]) == (1, len(view.scheduler.pending))
             told = (await client.call_tool("why", {"job": "llama-70b"})).structured_content
             assert told is not None
-            assert (told["state"], told["reason"]) == ("waits", "quota")
+            assert (told["state"], told["reason"]) == ("waits", "capacity")
             wrong = await client.call_tool("why", {"job": "llama-7b"})
             assert wrong.is_error
             assert "did you mean llama-70b?" in str(wrong.content)

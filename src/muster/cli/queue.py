@@ -121,12 +121,13 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     columns = [
         Column("position", "#", right=True), Column("job", "job"), Column("queue", "queue"),
         Column("gpus", "GPUs", right=True), Column("waited", "waited", right=True), Column("cause", "waits for"),
-        Column("start", "expected start", right=True), Column("borrows", "borrows"),
+        Column("start", "starts in", right=True), Column("between", "80 % within", right=True),
+        Column("borrows", "borrows"),
     ]  # fmt: skip
     rows = [
         [
             f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
-            each["cause"], start_of(view, each),
+            each["cause"], *starts_of(view, each),
             "yes" if each["borrows"] else "",
         ]
         for each in found
@@ -137,16 +138,16 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     tell(f"Why one waits: muster why {found[0]['job']}")
 
 
-def start_of(view: View, each: Mapping[str, Any]) -> str:
-    """``12 h 55 min (11 h to 14 h)``; the reserved start where it rests on stated limits alone."""
-    from muster.answers.times import moment
+def starts_of(view: View, each: Mapping[str, Any]) -> tuple[str, str]:
+    """In how long it starts, and between when with 80 %; empty where that was not looked at."""
+    from muster.answers.times import span
 
     told = each["start"]
     if told is None:
-        return ""
+        return "", ""
     if told["expected_s"] is None:
-        return "never"
-    return f"{moment(view, told['expected_s'])} ({between(view, told)})"
+        return "never", ""
+    return span(max(0.0, told["expected_s"] - view.now_s)), between(view, told)
 
 
 def _running(view: View, document: dict[str, Any], wide: bool) -> None:

@@ -10,30 +10,40 @@ if TYPE_CHECKING:
 
 
 def between(view: View, start: Mapping[str, Any]) -> str:
-    """``11 h to 14 h``; with no end ``11 h or later``."""
-    from muster.answers.times import moment
-
+    """``11 h to 14 h``, from now on; of clusters with a clock ``13:05 to 16:40``; with no end ``11 h or later``."""
     if start["low_s"] is None:
         return "never"
-    low = moment(view, start["low_s"])
-    return f"{low} or later" if start["high_s"] is None else f"{low} to {moment(view, start['high_s'])}"
+    low = _when(view, start["low_s"])
+    if start["high_s"] is None:
+        return f"{low} or later"
+    high = _when(view, start["high_s"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _when(view: View, time_s: float) -> str:
+    from muster.answers.times import EPOCH_S, moment, span
+
+    return moment(view, time_s) if view.now_s >= EPOCH_S else span(max(0.0, time_s - view.now_s))
 
 
 def start_lines(view: View, start: Mapping[str, Any]) -> list[str]:
     """When a job starts, in sentences: the interval, what it rests on, and what it waits for."""
-    from muster.answers.times import moment
+    from muster.answers.times import EPOCH_S, moment, span
     from muster.answers.words import listed, plural
 
     if start["expected_s"] is None:
         return ["It will not start as things are."]
-    expected, part = moment(view, start["expected_s"]), f"{start['confidence']:.0%}"
+    clock = f" (about {moment(view, start['expected_s'])})" if view.now_s >= EPOCH_S else ""
     basis = {
         "simulated": f"from {plural(start['samples'], 'run')} of the snapshot into the future",
         "queue ahead": "from what is ahead of it and what running work gives back: a rough figure",
     }.get(start["method"], "")
-    lines = [f"Starts about {expected} ({part}: {between(view, start)})" + (f", {basis}." if basis else ".")]
+    wait = span(max(0.0, start["expected_s"] - view.now_s))
+    lines = [f"Starts in about {wait}{clock}; {start['confidence']:.0%}: {between(view, start)} ({basis})."]
     if start["sure_s"] is not None:
-        lines.append(f"At the latest at {moment(view, start['sure_s'])}: all that it waits for has a limit by then.")
+        lines.append(
+            f"At the latest in {span(start['sure_s'] - view.now_s)}: all that it waits for has a limit by then."
+        )
     waits_for = start["waits_for"]
     if waits_for:
         told = [f"{each['job']} ({_end(view, each['ends_s'])})" for each in waits_for]
@@ -45,6 +55,6 @@ def start_lines(view: View, start: Mapping[str, Any]) -> list[str]:
 
 
 def _end(view: View, time_s: float | None) -> str:
-    from muster.answers.times import moment
+    from muster.answers.times import span
 
-    return "no end is known" if time_s is None else f"ends {moment(view, time_s)}"
+    return "no end is known" if time_s is None else f"ends in {span(max(0.0, time_s - view.now_s))}"

@@ -22,7 +22,7 @@ from muster.answers.forecast import Budget
 from muster.answers.times import moment, span
 from muster.answers.view import View
 from muster.answers.why import why
-from muster.cli.queue import note_of, start_of
+from muster.cli.queue import note_of, starts_of
 from muster.cli.why import show_why
 from muster.errors import MusterError
 
@@ -35,7 +35,7 @@ Row = tuple[str, list[str]]
 """A key (the job's name) and cells."""
 
 TABLES: dict[str, tuple[str, ...]] = {
-    "waiting": ("#", "job", "queue", "GPUs", "waited", "waits for", "expected start", "borrows"),
+    "waiting": ("#", "job", "queue", "GPUs", "waited", "waits for", "starts in", "80 % within", "borrows"),
     "running": ("job", "queue", "GPUs", "ran", "done", "checkpoint", "expected end", "note"),
     "queues": ("queue", "flavor", "guaranteed", "fair", "used", "borrowed", "lent", "available", "waiting"),
     "fleet": ("flavor", "nodes", "closed", "GPUs", "allocated", "free", "on whole nodes", "closed GPUs", "unhealthy"),
@@ -240,7 +240,7 @@ def rows_of(view: View) -> dict[str, list[Row]]:
 def _waiting(view: View, each: Mapping[str, Any]) -> list[str]:
     return [
         f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
-        each["cause"], start_of(view, each), "yes" if each["borrows"] else "",
+        each["cause"], *starts_of(view, each), "yes" if each["borrows"] else "",
     ]  # fmt: skip
 
 

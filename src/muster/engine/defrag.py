@@ -76,7 +76,7 @@ def plan_on(books: Books, gang: Gang, flavor: str, now_s: float, budget_gpu_s: f
 
 def enough_free(books: Books, gang: Gang) -> bool:
     """Moving makes no GPU free that is not free already: a cheap look before anything is tried."""
-    if not books.config.defragment or not books.running.saving:
+    if not books.running.saving:
         return False
     return int(books.cluster.state.nodes.gpu_free.sum()) >= gang.kind.least.milli
 

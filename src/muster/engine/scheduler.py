@@ -505,6 +505,8 @@ class Scheduler(Books):
 
     def _may_search(self, gang: Gang, now_s: float) -> bool:
         """Whether it is worth to look for moves: enough is free in all, and that was not done in vain just now."""
+        if not self.config.defragment:
+            return False
         searched_s = self._searched.get(gang.workload.name, -math.inf)
         return now_s - searched_s >= self.config.search_moves_every_s and enough_free(self, gang)
 
