@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from muster.answers.specs.base import Specs
 from muster.answers.specs.kubernetes import read_objects
-from muster.answers.specs.places import MARK
 from muster.answers.specs.read import read_specs
 from muster.answers.specs.sbatch import read_batch
 from muster.answers.specs.sbatch_lines import READ
@@ -49,6 +48,7 @@ SNAPSHOT = snapshot()
 def shown(specs: Specs) -> str:
     """The gangs and notes of a spec in words."""
     lines: list[str] = []
+    marks = dict(specs.marks)
     for workload in specs.workloads:
         topology = workload.topology
         asked = {key: getattr(topology, key) for key in topology.__struct_fields__} if topology else {}
@@ -65,10 +65,8 @@ def shown(specs: Specs) -> str:
         lines.append(" ".join([f"  {workload.name}", *told]))
         for pods in workload.pod_sets:
             least = "" if pods.min_count is None else f" (at least {pods.min_count})"
-            where = "".join(
-                f" on {key}" if key.startswith(MARK) else f" on {key}={value}"
-                for key, value in pods.shape.node_selector
-            )
+            pairs = (f"{key}={value}" for key, value in pods.shape.node_selector)
+            where = "".join(f" on {marks.get(pair, pair)}" for pair in pairs)
             lines.append(f"    {pods.role} {pods.count}{least}: {pods.shape.describe()}{where}")
     return "\n".join([*lines, *(f"  note: {note}" for note in specs.notes)])
 
@@ -141,6 +139,16 @@ def test_a_node_affinity_is_exact(tmp_path: Path, expression: str, nodes: int) -
     ((key, value),) = specs.workloads[0].pod_sets[0].shape.node_selector
     assert sum((key, value) in node.labels for node in specs.fleet) == nodes
     assert any("no node meets it" in note.text for note in specs.notes) == (nodes == 0)
+
+
+def test_marks_of_an_earlier_spec_stay_what_they_were(tmp_path: Path) -> None:
+    first = read(tmp_path, pod(AFFINITY % "{key: tier, operator: Exists}"))
+    later = replace(SNAPSHOT, fleet=first.fleet)
+    second = read_specs(written(tmp_path, pod(AFFINITY % "{key: tier, operator: DoesNotExist}")), later)
+    pairs = [specs.workloads[0].pod_sets[0].shape.node_selector[0] for specs in (first, second)]
+    marked = [{node.name for node in second.fleet if pair in node.labels} for pair in pairs]
+    assert [len(names) for names in marked] == [16, 16]
+    assert not marked[0] & marked[1]
 
 
 def test_terms_are_alternatives_and_an_empty_one_takes_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -12,7 +13,8 @@ from muster.model.fleet import HOST, Fleet, Node
 from muster.traces.kubectl import LEVEL_LABELS, MODEL_LABELS
 
 MARK = "muster.dev/asked-"
-"""Begin of the labels that stand for what a selector cannot say; a number follows."""
+"""Begin of the labels that stand for what a selector cannot say; a checksum of that and of its nodes follows, so that
+labels of several specs on one fleet do not meet."""
 
 HOST_LABEL = "kubernetes.io/hostname"
 _LEVEL_OF = {label: level for level, labels in LEVEL_LABELS for label in labels} | {HOST_LABEL: HOST}
@@ -25,7 +27,7 @@ class Places:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._keys = frozenset(key for labels in {node.labels for node in fleet} for key, _ in labels)
-        self._marks: list[tuple[str, frozenset[str]]] = []
+        self._marks: dict[str, tuple[str, frozenset[str]]] = {}
 
     @property
     def fleet(self) -> Fleet:
@@ -33,16 +35,16 @@ class Places:
         if not self._marks:
             return self._fleet
         nodes = list(self._fleet.nodes)
-        for number, (_, names) in enumerate(self._marks, 1):
+        for label, (_, names) in self._marks.items():
             for at, node in enumerate(nodes):
                 if node.name in names:
-                    nodes[at] = replace(node, labels=tuple(sorted((*node.labels, (f"{MARK}{number}", "yes")))))
+                    nodes[at] = replace(node, labels=tuple(sorted({*node.labels, (label, "yes")})))
         return replace(self._fleet, nodes=tuple(nodes))
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
         """Each mark as a selector writes it, and what it stands for."""
-        return tuple((f"{MARK}{number}=yes", words) for number, (words, _) in enumerate(self._marks, 1))
+        return tuple((f"{label}=yes", words) for label, (words, _) in self._marks.items())
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -104,11 +106,10 @@ class Places:
 
     def mark(self, words: str, allows: Callable[[Node], bool]) -> dict[str, str]:
         """The label that the nodes bear which ``allows`` takes; ``words`` say what that is, the same each time."""
-        number = next((at for at, (known, _) in enumerate(self._marks, 1) if known == words), 0)
-        if not number:
-            self._marks.append((words, frozenset(node.name for node in self.nodes if allows(node))))
-            number = len(self._marks)
-        return {f"{MARK}{number}": "yes"}
+        names = [node.name for node in self.nodes if allows(node)]
+        label = f"{MARK}{crc32(chr(0).join([words, *names]).encode()):08x}"
+        self._marks.setdefault(label, (words, frozenset(names)))
+        return {label: "yes"}
 
     def models_like(self, name: str) -> tuple[str, ...]:
         """The fleet's GPU models that a short name such as ``h100`` or ``NVIDIA-H100-80GB-HBM3`` means."""
