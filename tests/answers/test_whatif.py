@@ -162,6 +162,21 @@ def test_a_smaller_gang_does_the_same_work_in_more_time() -> None:
     )
 
 
+def test_a_new_limit_ends_running_work_and_makes_none_longer() -> None:
+    """3 h end long in 2 h and not in 5; b and c follow. short has an hour of work left, whatever its limit."""
+    for text, expected in (("job long limit=3h", 3), ("job short limit=9h", 5), ("job long limit=none", 5)):
+        assert hours(what_if(busy(), text).outcomes[1].effects)["c"] == (5, expected), text
+
+
+def test_jobs_of_which_nothing_is_known_are_counted() -> None:
+    assert what_if(busy(), "cancel c").unknown == 0
+    free = replace(busy(), pending=tuple(replace(each, time_limit_s=None) for each in busy().pending))
+    assert what_if(free, "cancel c").unknown == 4
+    like = PastRuns("all", (), (60.0, 70.0, 80.0))
+    predicted = dict(FIFO) | {"predict": "without-limit"}
+    assert what_if(replace(free, run_times=(like,), settings=tuple(sorted(predicted.items()))), "cancel c").unknown == 0
+
+
 def test_work_that_runs_into_a_wave_is_named() -> None:
     outcome = what_if(busy(), "driver-wave n[01-04] batch 2 every 2h").outcomes[1]
     assert outcome.notes == ("long still runs on nodes of driver-wave-1 when it begins: wait for it, or stop it.",)

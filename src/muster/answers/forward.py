@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from muster.answers.lengths import Lengths
 from muster.answers.view import View
 from muster.engine.config import config_of
+from muster.engine.predict import RunTimes as RunTimesLikeIt
 from muster.engine.predict import surely_s
 from muster.engine.scheduler import Scheduler
 from muster.model.plan import Evict, Migrate
@@ -38,6 +39,13 @@ class RunTimes:
         self._scheduler = Scheduler(replace(view.snapshot, pending=()), view.config) if samples == 1 else None
         self._before = {each.workload.name: each for each in view.snapshot.running}
         self._asked = {each.name: each for each in view.snapshot.pending}
+        past = RunTimesLikeIt(view.snapshot.run_times)
+        self.unknown = sum(
+            each.time_limit_s is None
+            and (view.config.predict == "never" or past.predicted_s(each, view.config.predict_quantile) is None)
+            for each in (*view.snapshot.pending, *(run.workload for run in view.snapshot.running))
+        )
+        """Of so many jobs neither a limit nor work like them is known."""
         rng = np.random.default_rng(seed)
         self._tables: list[dict[str, float]] = [{} for _ in range(samples)]
         for run in view.snapshot.running:
@@ -72,8 +80,11 @@ class RunTimes:
         running: list[Running] = []
         for run in snapshot.running:
             name, was = run.workload.name, self._before[run.workload.name]
-            lost_s = lost_work_s(was, now_s) if was.pods != run.pods and not run.missing else 0.0
-            running.append(replace(run, workload=replace(run.workload, duration_s=table[name] + lost_s)))
+            lasts_s = table[name] + (lost_work_s(was, now_s) if was.pods != run.pods and not run.missing else 0.0)
+            limit_s = surely_s(run.workload)
+            if limit_s != surely_s(was.workload) and limit_s >= now_s - run.started_s:
+                lasts_s = min(lasts_s, limit_s)  # a new limit ends it; its work is not more or less by that
+            running.append(replace(run, workload=replace(run.workload, duration_s=lasts_s)))
         pending: list[Workload] = []
         for workload in snapshot.pending:
             seconds, was = table[workload.name], self._before.get(workload.name)

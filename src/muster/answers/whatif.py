@@ -182,6 +182,7 @@ class Comparison(Struct, frozen=True):
         end_s: how far starts are compared, from now; ``use_s``: how far the use of the fleet. Means over samples.
         cut: a run used up its events: the comparison ends there.
         drawn_s: where the time axis of charts ends.
+        unknown: of so many jobs neither a limit nor work like them is known: they are taken to run for ``run_s``.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -190,6 +191,7 @@ class Comparison(Struct, frozen=True):
     cut: bool
     samples: int
     drawn_s: float
+    unknown: int
 
 
 def compare(
@@ -237,7 +239,7 @@ def compare(
     outcomes = [_outcome(told, case, found) for case, found in zip(cases, ran, strict=True)]
     return Comparison(
         tuple(outcomes), _mean(each.end_s for each in spans), _mean(each.use_s for each in spans),
-        any(each.cut for each in spans), options.samples, spans[0].drawn_s,
+        any(each.cut for each in spans), options.samples, spans[0].drawn_s, run_times.unknown,
     )  # fmt: skip
 
 

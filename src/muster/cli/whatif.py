@@ -229,7 +229,7 @@ def _print(
     for outcome in found.outcomes[1:]:
         _print_movers(outcome, top)
     click.echo()
-    for line in _closing(found, options):
+    for line in _closing(view, found, options):
         tell(line)
     if base.figures.waiting and options.for_s is None and not found.cut:
         late = next(each.job for each in base.effects if math.isinf(each.before_s))
@@ -284,7 +284,7 @@ def _print_movers(outcome: Outcome, top: int) -> None:
         tell(f"and {left:,} more: --top {len(shown) + left}, or all with -o csv")
 
 
-def _closing(found: Comparison, options: Options) -> Iterator[str]:
+def _closing(view: View, found: Comparison, options: Options) -> Iterator[str]:
     from muster.answers.whatif import most_events
 
     yield "What will be submitted later is not known: nothing new comes."
@@ -295,6 +295,12 @@ def _closing(found: Comparison, options: Options) -> Iterator[str]:
         )
     else:
         yield f"Means over {found.samples} draws of run times (seed {options.seed}), the same in all variants."
+    if found.unknown:
+        jobs = "1 job" if found.unknown == 1 else f"{found.unknown:,} jobs"
+        yield (
+            f"Of {jobs} neither a limit nor work like it is known: taken to run {span_text(view.config.run_s)} "
+            "(--set run_s=SECONDS)."
+        )
     if found.cut:
         used = options.events or most_events(max(each.figures.jobs for each in found.outcomes))
         yield f"A run used up its {used:,} events, so starts are told no further: --events {10 * used} looks further."
@@ -331,6 +337,7 @@ def _document(view: View, found: Comparison, options: Options, source: str) -> d
     return {
         "schema": SCHEMA, "source": source, "taken_s": view.now_s, "compared_s": found.end_s, "use_s": found.use_s,
         "samples": found.samples, "seed": options.seed, "cut": found.cut,
+        "unknown_run_times": found.unknown,
         "variants": [_variant(each) for each in found.outcomes],
     }  # fmt: skip
 
