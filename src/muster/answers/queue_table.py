@@ -175,10 +175,13 @@ def shares(view: View) -> list[Share]:
             if not scheduler.quota.potential(queue.name, flavor) and not scheduler.quota.used(queue.name, flavor):
                 continue
             held = scheduler.quota.who_holds(queue.name, flavor)
+            available, lent = held.available_milli, held.lent_milli
+            if not held.potential_milli:  # no quota of its own: what those below it have left is what there is
+                available, lent = max(0, held.nominal_milli - held.used_milli), 0
             found.append(
                 Share(
                     queue.name, flavor, depth, queue.weight, held.nominal_milli, fair[flavor][queue.name],
-                    held.used_milli, held.borrowed_milli, held.lent_milli, held.available_milli, *counts[queue.name],
+                    held.used_milli, held.borrowed_milli, lent, available, *counts[queue.name],
                 )
             )  # fmt: skip
     return found
