@@ -127,7 +127,7 @@ def test_held_work_starts_when_it_is_let_go() -> None:
     """Nothing else is in its way."""
     run = stopped([], 0.0)
     view = View(replace(run.scheduler.snapshot(0.0), pending=(job("a", not_before_s=5000.0),)))
-    told = forecast(view, "a")
+    told = forecast(view, "a", budget=Budget(arrivals=False))
     assert (told.low_s, told.high_s, told.why) == (5000.0, 5000.0, Reason.HELD)
 
 
@@ -175,5 +175,5 @@ def test_history_of_another_source_is_used() -> None:
     """A snapshot with only wide kinds of past run times."""
     run = stopped([job("a", pods=4, duration_s=9 * HOUR_S), job("b", pods=4, submitted_s=5.0)], 60.0)
     bare = replace(without_run_times(run.scheduler.snapshot(60.0)), run_times=(PastRuns("all", (), (HOUR_S,) * 9),))
-    told = forecast(View(bare), "b", budget=SMALL)
+    told = forecast(View(bare), "b", budget=Budget(arrivals=False))
     assert told.expected_s == HOUR_S

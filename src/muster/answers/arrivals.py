@@ -1,94 +1,90 @@
-"""Work that will yet come: a snapshot has none, so the recent past is played again.
+"""Work that will yet come: a snapshot has none, so what runs now says what comes.
 
-What was submitted within the last `WINDOW_S` and still runs or waits comes again, at the same distances, from another
-point of the window on, so that bursts stay bursts. What came and has ended already is not in a snapshot. It is made up
-for by weight: if one in three of a kind lasts as long as this one has, there were three of it.
+By Little's law (Operations Research 9, 1961) as much of each kind begins each second as there runs of it, over how long
+it runs on average. So each running job stands for copies of it that come at random (a Poisson process), one in the mean
+run time of its kind. The GPUs that are asked for in all are then those that are in use now; and kinds that end so fast
+that a snapshot seldom shows one come the more often when it does. Kinds of which some
+wait and none run come as often as they did since the first of them.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
-from muster.model.snapshot import Snapshot
+from muster.engine.predict import keys_of
+from muster.engine.scheduler import Scheduler
 from muster.model.workload import Workload
 
-WINDOW_S = 6 * 3600.0
-"""What was submitted within so long counts as the recent past; longer where too little was."""
+LEAST_S = 300.0
+"""Nothing comes more often than so for each that is there: very short work would fill the budget and delay nobody."""
 
-LEAST_SEEN = 30
-"""With fewer submissions in it the window is doubled, up to `MOST_WINDOW_S`."""
-
-MOST_WINDOW_S = 4 * 86400.0
-
-MOST_WEIGHT = 10.0
+PACE_SPREAD = 0.3
+"""Work may come faster or slower than it begins now: by a factor whose logarithm has this standard deviation."""
 
 
-class _Past(NamedTuple):
-    workload: Workload
-    submitted_s: float
-    weight: float
+LEAST_SINCE_S = 3600.0
+"""What has only just come says no more than that one comes in so long."""
+
+MOST_RUNS = 500
+"""Of more running work every second, third ... stands for all."""
+
+_Item = TypeVar("_Item")
+
+
+def some_of(items: Sequence[_Item], most: int) -> tuple[Sequence[_Item], float]:
+    """Items at equal steps, so that at most ``most`` are left, and for how many each stands."""
+    step = max(1, math.ceil(len(items) / most))
+    some = items[::step]
+    return some, len(items) / max(1, len(some))
 
 
 class Arrivals:
-    """Plays the arrivals of a snapshot's recent past again.
+    """What comes after a snapshot.
 
     Args:
-        snapshot: whose running and waiting work says what came.
-        lasts: the part of all work like this one that runs longer than so many seconds.
+        scheduler: whose running and waiting work says what comes.
+        now_s: from when on.
+        mean_s: how long work like this runs on average, in seconds; NaN where nothing is known.
     """
 
-    def __init__(self, snapshot: Snapshot, lasts: Callable[[Workload, float], float]) -> None:
-        now_s = snapshot.taken_s
+    def __init__(self, scheduler: Scheduler, now_s: float, mean_s: Callable[[Workload], float]) -> None:
         self._now_s = now_s
-        runs = {id(each.workload): each for each in snapshot.running}
-        work: list[Workload] = [*snapshot.pending, *(each.workload for each in snapshot.running)]
-        fresh = [each for each in work if now_s - MOST_WINDOW_S < each.submitted_s <= now_s and not each.attempts]
-        ages = sorted(now_s - each.submitted_s for each in fresh)
-        self.window_s = WINDOW_S
-        while self.window_s < MOST_WINDOW_S and np.searchsorted(ages, self.window_s) < LEAST_SEEN:
-            self.window_s *= 2
-        self._past: list[_Past] = []
-        for each in sorted(fresh, key=lambda one: (one.submitted_s, one.name)):
-            if now_s - each.submitted_s < self.window_s:
-                run = runs.get(id(each))
-                weight = 1.0 if run is None else 1.0 / max(lasts(each, now_s - run.started_s), 1 / MOST_WEIGHT)
-                self._past.append(_Past(each, each.submitted_s, weight))
+        self._likes: list[tuple[Workload, float]] = []
+        runs, part = some_of(list(scheduler.running), MOST_RUNS)
+        for run in runs:
+            # what has outlived its kind by far says that the kind's mean is too small
+            known_s, elapsed_s = mean_s(run.workload), now_s - run.started_s
+            every_s = max(LEAST_S, elapsed_s / 2, 0.0 if math.isnan(known_s) else known_s)
+            self._likes.append((run.workload, part / every_s))
+        there = {next(keys_of(run.workload)) for run in runs}
+        for claim in scheduler.pending.claims:
+            for gangs in scheduler.pending.of_claim(claim).values():
+                first = gangs[0].workload
+                if next(keys_of(first)) not in there:
+                    since_s = max(LEAST_SINCE_S, now_s - first.submitted_s)
+                    self._likes.append((first, len(gangs) / since_s))
 
-    @property
-    def per_s(self) -> float:
-        """Workloads a second."""
-        return sum(each.weight for each in self._past) / self.window_s
+    def only(self, which: Callable[[Workload], bool]) -> Arrivals:
+        """Those of some work."""
+        some = copy.copy(self)
+        some._likes = [each for each in self._likes if which(each[0])]
+        return some
 
     def draw(self, most: int, rng: np.random.Generator) -> list[tuple[float, Workload]]:
-        """Times and what comes at them, in order; of what never ends the first ``most``."""
-        found: list[tuple[float, Workload]] = []
-        if not self._past or most <= 0:
-            return found
-        shift_s, near_s = float(rng.random()) * self.window_s, self.window_s / (1 + len(self._past))
-        for time_s, past in self._again(shift_s):
-            for copy in range(math.floor(past.weight + float(rng.random()))):
-                # those that are made up for come at their own times, near the one that is seen
-                found.append((time_s + (near_s * float(rng.random()) if copy else 0.0), past.workload))
-            if len(found) >= most:
-                break
-        found.sort(key=lambda each: each[0])
-        return found[:most]
-
-    def _again(self, shift_s: float) -> Iterator[tuple[float, _Past]]:
-        turned: Sequence[tuple[float, _Past]] = sorted(
-            (((each.submitted_s - self._now_s - shift_s) % self.window_s, each) for each in self._past),
-            key=lambda pair: pair[0],
-        )
-        begin_s = self._now_s
-        while True:
-            for after_s, past in turned:
-                yield begin_s + after_s, past
-            begin_s += self.window_s
+        """When the first ``most`` come, in seconds of the snapshot's epoch, and what; in order."""
+        if not self._likes or most <= 0:
+            return []
+        rates = np.array([rate for _, rate in self._likes])
+        pace = math.exp(PACE_SPREAD * float(rng.standard_normal()))
+        times = self._now_s + np.cumsum(rng.exponential(1.0 / (pace * float(rates.sum())), most))
+        which = rng.choice(len(rates), most, p=rates / rates.sum())
+        return [(time_s, self._likes[at][0]) for time_s, at in zip(times.tolist(), which.tolist(), strict=True)]
 
 
 def named(arrivals: Sequence[tuple[float, Workload]], run_s: Sequence[float], taken: set[str]) -> tuple[Workload, ...]:

@@ -15,6 +15,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from itertools import islice
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,9 +27,10 @@ from muster.answers.lengths import Floats, Lengths
 from muster.answers.turnover import turnover
 from muster.answers.view import View
 from muster.engine.pending import Gang
+from muster.engine.predict import keys_of
 from muster.errors import InputError
 from muster.model.reasons import Reason, Tier
-from muster.model.snapshot import Snapshot
+from muster.model.snapshot import Key, Snapshot
 from muster.model.workload import Workload
 from muster.sim.cluster_run import ClusterRun, RunOptions
 
@@ -43,21 +45,45 @@ class Budget(Struct, frozen=True):
 
     Attributes:
         samples: how often the snapshot is run forward at most.
-        events: so many events are handled in all of them together. To read a snapshot counts, too: an event for
-            every `READ_PER_EVENT` pods that run and gangs that wait.
+        events: so many events are handled in all of them together. An event counts once more for every
+            `NODES_PER_EVENT` nodes, and to begin counts, too: an event for every `READ_PER_EVENT` nodes and gangs.
         least_samples: with fewer the starts say too little, and what is ahead is counted instead.
         arrivals: whether the work of the recent past comes again; else nothing more comes.
     """
 
-    samples: int = 40
-    events: int = 12_000
+    samples: int = 24
+    events: int = 4_000
     least_samples: int = 8
     arrivals: bool = True
 
 
-READ_PER_EVENT = 3
+READ_PER_EVENT = 200
+NODES_PER_EVENT = 250
 
-DRAWN_AT_ONCE = 32
+SEARCH_MOVES_EVERY_S = 3600.0
+"""In simulated futures moves to make room are looked for no more often than so: that is most of the cost."""
+
+DRAWN_AT_ONCE = 8
+
+MOST_COMING = 300
+"""So much work that comes and goes first counts at most where the queue is only counted."""
+
+
+LEARNT_AT = 0.8
+"""The confidence at which `WIDER` was learnt; see docs/explanation/forecasts.md."""
+
+
+class Wider(NamedTuple):
+    """How an end is moved away from what is expected: its distance times ``factor``, and ``more`` beyond that."""
+
+    factor: float
+    more: float
+
+
+WIDER = {"simulated": (Wider(1.6, 0.0), Wider(1.8, 0.0)), "queue ahead": (Wider(1.0, 1.75), Wider(1.0, 2.0))}
+"""For the low and the high end, on a scale of the natural logarithm of the wait and `OFFSET_S`."""
+
+OFFSET_S = 60.0
 
 
 class WaitsFor(NamedTuple):
@@ -190,9 +216,10 @@ class _Forecaster:
         self._budget = budget
         self._confidence = confidence
         self._rng = np.random.default_rng(_seed(view.snapshot))
-        self._lengths = Lengths(view.snapshot, view.config.run_s)
-        self._arrivals = Arrivals(view.snapshot, self._lengths.lasts)
-        self._bags: dict[str, list[float]] = {}
+        self._lengths = Lengths(view.snapshot, view.config.run_s, budget.samples, self._rng)
+        self._arrivals = Arrivals(view.scheduler, view.now_s, self._lengths.mean_s)
+        self._taken: set[str] = set()
+        self._bags: dict[str, list[list[float]]] = {}
 
     def tell(self, gangs: Sequence[Gang], first: int) -> dict[str, Forecast]:
         """The forecasts of gangs that wait and are not hopeless; the runs end when the first of them have started."""
@@ -210,77 +237,80 @@ class _Forecaster:
     def _futures(self, names: Sequence[str]) -> list[_Future]:
         """As many futures as the budget allows in which the work starts; none if those would be too few."""
         snapshot, budget = self._view.snapshot, self._budget
-        reading = (sum(len(run.pods) for run in snapshot.running) + len(snapshot.pending)) // READ_PER_EVENT
-        most = budget.events // max(1, budget.least_samples) - reading
+        reading = (len(snapshot.fleet.nodes) + len(snapshot.running) + len(snapshot.pending)) // READ_PER_EVENT
+        price = 1 + len(snapshot.fleet.nodes) // NODES_PER_EVENT
+        most = (budget.events // max(1, budget.least_samples) - reading) // price
         if most <= 0:
             return []
-        run_s = self._run_times()
+        after = self._view.scheduler.snapshot(self._view.now_s)
+        self._taken = {each.name for each in (*after.pending, *(run.workload for run in after.running))}
+        run_times = self._run_times(after)
         futures: list[_Future] = []
         left = budget.events
-        while len(futures) < budget.samples and left >= most + reading:
-            future, handled = self._future(len(futures), run_s, names, most)
+        while len(futures) < budget.samples and left >= most * price + reading:
+            future, handled = self._future(after, len(futures), run_times, names, most)
             futures.append(future)
-            left -= handled + reading
+            left -= handled * price + reading
             if future.cut and len(names) == 1 and len(futures) == 1:
                 return []  # it is too far away
         return futures if len(futures) >= budget.least_samples else []
 
-    def _run_times(self) -> tuple[list[Floats], list[Floats]]:
-        """Run times of what runs and of what waits, one a sample; those of a kind are drawn together."""
-        snapshot, count = self._view.snapshot, self._budget.samples
-        runs = [
-            self._lengths.draw(each.workload, max(0.0, snapshot.taken_s - each.started_s), count, self._rng)
-            for each in snapshot.running
-        ]
-        return runs, [self._lengths.draw(each, 0.0, count, self._rng) for each in snapshot.pending]
+    def _run_times(self, after: Snapshot) -> tuple[Floats, Floats]:
+        """Run times of what runs and of what waits: a row each, a column a sample."""
+        count = self._budget.samples
+        runs = np.empty((len(after.running), count))
+        for row, each in enumerate(after.running):
+            runs[row] = self._lengths.draw(each.workload, max(0.0, after.taken_s - each.started_s))[0]
+        waits = np.empty((len(after.pending), count))
+        alike: dict[Key, list[int]] = {}
+        for row, each in enumerate(after.pending):
+            alike.setdefault(next(keys_of(each)), []).append(row)
+        for rows in alike.values():
+            waits[rows] = self._lengths.draw(after.pending[rows[0]], 0.0, len(rows))
+        return runs, waits
 
     def _future(
-        self, sample: int, run_s: tuple[list[Floats], list[Floats]], names: Sequence[str], most: int
+        self, after: Snapshot, world: int, run_times: tuple[Floats, Floats], names: Sequence[str], most: int
     ) -> tuple[_Future, int]:
-        """One future, and how many events it took."""
-        snapshot, (runs_s, waits_s) = self._view.snapshot, run_s
+        """The future in one of the worlds, and how many events it took."""
+        runs_s, waits_s = (each[:, world].tolist() for each in run_times)
         running = tuple(
-            replace(each, workload=replace(each.workload, duration_s=float(seconds[sample])))
-            for each, seconds in zip(snapshot.running, runs_s, strict=True)
+            replace(each, workload=replace(each.workload, duration_s=seconds))
+            for each, seconds in zip(after.running, runs_s, strict=True)
         )
-        pending = tuple(
-            replace(each, duration_s=float(seconds[sample]))
-            for each, seconds in zip(snapshot.pending, waits_s, strict=True)
-        )
+        pending = tuple(replace(each, duration_s=seconds) for each, seconds in zip(after.pending, waits_s, strict=True))
         most_coming = most // 2 if self._budget.arrivals else 0
         arrivals = self._arrivals.draw(most_coming, self._rng)  # each that comes is an event, and its end another one
-        lasts_s = [self._run_time_of(like) for _, like in arrivals]
-        taken = {each.name for each in (*pending, *(run.workload for run in running))}
-        coming = named(arrivals, lasts_s, taken)
-        run = ClusterRun(
-            replace(snapshot, running=running, pending=pending), coming, self._view.config, RunOptions(keep_places=True)
-        )
-        job = {each.name: number for number, each in enumerate(run.workloads)}
-        handled = run.run_until_started([job[name] for name in names], most)
-        first = len(coming)
-        waited = {number: run.workloads[number].name for number in range(first, first + len(pending))}
+        lasts_s = [self._run_time_of(like, world) for _, like in arrivals]
+        coming = named(arrivals, lasts_s, self._taken)
+        first, options = len(coming), RunOptions(keep_places=True)
+        with self._view.scheduler.trial(after.searches) as twin:
+            search_s = max(twin.config.search_moves_every_s, SEARCH_MOVES_EVERY_S)
+            twin.config = replace(twin.config, search_moves_every_s=search_s)
+            begun = replace(after, running=running, pending=pending)
+            run = ClusterRun(begun, coming, self._view.config, options, scheduler=twin)
+            waiting = {each.name: number for number, each in enumerate(pending, first)}
+            handled = run.run_until_started([waiting[name] for name in names], most)
         starts = {
             name: run.stories[number].started_s
-            for number, name in waited.items()
+            for name, number in waiting.items()
             if not math.isnan(run.stories[number].started_s)
         }
         nodes: dict[str, frozenset[str]] = {}
         for holding in run.holdings:
-            name = waited.get(holding.job)
-            if name is not None and name not in nodes:
-                nodes[name] = frozenset(place.node for place in holding.places)
+            if first <= holding.job < first + len(pending):
+                nodes.setdefault(pending[holding.job - first].name, frozenset(place.node for place in holding.places))
         ends = {
-            each.workload.name: each.started_s + float(seconds[sample])
-            for each, seconds in zip(snapshot.running, runs_s, strict=True)
+            each.workload.name: each.started_s + seconds for each, seconds in zip(after.running, runs_s, strict=True)
         }
         return _Future(starts, ends, nodes, handled >= most), handled
 
-    def _run_time_of(self, like: Workload) -> float:
+    def _run_time_of(self, like: Workload, world: int) -> float:
         """A run time for work that comes."""
-        bag = self._bags.get(like.name)
-        if not bag:
-            bag = self._bags[like.name] = self._lengths.draw(like, 0.0, DRAWN_AT_ONCE, self._rng).tolist()
-        return bag.pop()
+        bags = self._bags.get(like.name)
+        if bags is None or not bags[world]:
+            bags = self._bags[like.name] = self._lengths.draw(like, 0.0, DRAWN_AT_ONCE).T.tolist()
+        return bags[world].pop()
 
     # -- what they tell -----------------------------------------------------------------------------------------------
 
@@ -292,7 +322,21 @@ class _Forecaster:
         return self._told(gang, starts, "simulated", waits_for)
 
     def _by_turnover(self, gang: Gang) -> Forecast:
-        starts = turnover(self._view, gang, self._lengths, self._budget.samples, self._rng)
+        scheduler = self._view.scheduler
+        mine = scheduler.turn(gang)
+
+        def goes_first(like: Workload) -> bool:
+            known = not scheduler.queues or like.queue in scheduler.queues
+            return known and -like.priority < mine[0]
+
+        # by rank, who is ahead of it now falls behind with what it is given, and others come: that is left out
+        first = self._arrivals.only(goes_first)
+
+        def coming(world: int) -> list[tuple[float, Workload, float]]:
+            arrivals = first.draw(MOST_COMING, self._rng) if self._budget.arrivals else []
+            return [(time_s, like, self._run_time_of(like, world)) for time_s, like in arrivals]
+
+        starts = turnover(self._view, gang, self._lengths, coming, self._budget.samples)
         return self._told(gang, starts, "queue ahead", ())
 
     def _told(
@@ -303,8 +347,8 @@ class _Forecaster:
         sure_s = slot.start_s if slot is not None and slot.sure else math.nan
         if slot is not None and slot.sure:
             starts = np.minimum(starts, slot.start_s)
-        half = (1.0 - self._confidence) / 2
-        low_s, expected_s, high_s = (max(now_s, _quantile(starts, part)) for part in (half, 0.5, 1.0 - half))
+        low_s, expected_s, high_s = (now_s + each for each in interval(starts - now_s, self._confidence, WIDER[method]))
+        high_s = min(high_s, sure_s) if sure_s == sure_s else high_s
         ahead = list(scheduler.groups_ahead(gang))
         names = tuple(islice((each.workload.name for gangs in ahead for each in gangs), MOST_AHEAD))
         why = scheduler.waits_for(gang, now_s)
@@ -335,6 +379,30 @@ class _Forecaster:
                 ends_s = float(np.median(ends_s))
                 found.append(WaitsFor(run.workload.name, ends_s, len(nodes & run.nodes)))
         return tuple(sorted(found, key=lambda each: (each.ends_s, each.job))[:MOST_WAITS_FOR])
+
+
+def interval(waits_s: Floats, confidence: float, wider: tuple[Wider, Wider]) -> tuple[float, float, float]:
+    """From simulated waits (seconds from now): the low end, what is expected, and the high end.
+
+    Simulated futures know less than they seem to: their quantiles for `LEARNT_AT` are moved away from what is expected.
+    Where only distances are multiplied, what is certain stays. Other confidences are in proportion to the quantiles of
+    a normal distribution.
+    """
+    normal = NormalDist()
+    reach = normal.inv_cdf((1.0 + confidence) / 2) / normal.inv_cdf((1.0 + LEARNT_AT) / 2)
+    half = (1.0 - LEARNT_AT) / 2
+    low_s, middle_s, high_s = (max(0.0, _quantile(waits_s, part)) for part in (half, 0.5, 1.0 - half))
+    if math.isinf(middle_s):
+        return low_s, math.inf, math.inf
+    middle = math.log(middle_s + OFFSET_S)
+    below = ((middle - math.log(low_s + OFFSET_S)) * wider[0].factor + wider[0].more) * reach
+    above = ((math.log(high_s + OFFSET_S) - middle) * wider[1].factor + wider[1].more) * reach
+    # what does not move is told to the last bit
+    lower_s = max(0.0, math.exp(middle - below) - OFFSET_S) if below else middle_s
+    upper_s = (
+        max(middle_s, math.exp(min(middle + above, 700.0)) - OFFSET_S) if 0 < above < math.inf else (middle_s + above)
+    )
+    return min(lower_s, middle_s), middle_s, upper_s
 
 
 def _quantile(values: Floats, part: float) -> float:

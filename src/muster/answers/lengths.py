@@ -1,10 +1,15 @@
 """How long work will run, as a distribution: drawn from what is known of work like it.
 
-A snapshot holds the last run times of each kind of work (`muster.engine.predict`), and what runs now says how long its
-kind lasts at least. Both are put together by the estimator of Kaplan and Meier (JASA 53, 1958), which takes work that
-still runs as "longer than so far": what ended last is mostly short, what runs now is mostly long, and either alone
-would mislead. Kinds are asked from narrow to wide; each is believed in ``n / (n + DOUBT)`` of the cases, where ``n``
-are the run times of it that are longer than what the work has already run.
+A snapshot holds the last run times of each kind of work (`muster.engine.predict`). As each job ends once, they are a
+fair sample of all work of the kind; for work that runs already, those count that are longer than it has run so far.
+(What runs now is not put in as "longer than so far": most of what runs is long, and it would outweigh the short work
+of which only the last is kept.) Kinds are asked from narrow to wide; each is believed in ``n / (n + DOUBT)`` of the
+cases, where ``n`` are the run times of it that are longer than what the work has already run.
+
+Few run times leave much open, and it is open for all work of a kind at once. So the draws are those of several worlds
+(one a future that is simulated): in each the run times of a kind have other weights, drawn as in the Bayesian bootstrap
+(Rubin, Annals of Statistics 9, 1981). For work that runs already one more weight is for what is longer than all that
+was seen.
 
 Wide kinds hold run times as parts of the stated limit where there is one: people leave alike much room.
 """
@@ -31,68 +36,65 @@ SPREAD = 0.2
 TAIL = 1.0
 """Beyond all that was seen, run times fall off by this power (Pareto): half of what runs so long runs twice as long."""
 
+MOST_TIMES = 60
+"""Of wide kinds so many run times are kept, evenly spread over all."""
+
 Floats = npt.NDArray[np.float64]
 
 
 class _Curve:
-    """The run times of one kind, with the part of all work that is longer than each, and the longest time seen."""
+    """The run times of one kind that were seen, how far what is drawn may lie from each, and their weights.
 
-    def __init__(self, ended: Sequence[float], running: Sequence[float]) -> None:
-        times, counts = np.unique(np.asarray(ended, np.float64), return_counts=True)
-        still = np.sort(np.asarray(running, np.float64))
+    ``up_to`` has a row a world: the summed weights up to each run time; the last one, 1, is of what is longer than all.
+    """
+
+    def __init__(self, ended: Sequence[float], worlds: int, rng: np.random.Generator) -> None:
+        times = np.sort(np.asarray(ended, np.float64))
+        if len(times) > MOST_TIMES:
+            times = times[np.linspace(0, len(times) - 1, MOST_TIMES).round().astype(np.int64)]
         self.times: Floats = times
-        self.counts = counts
-        # at a run time itself, what ended then and what has run so long are still at risk
-        before = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        at_risk = len(ended) - before + len(still) - np.searchsorted(still, times, side="left")
-        self.longer: Floats = np.cumprod(1.0 - counts / np.maximum(1, at_risk), dtype=np.float64)
-        self.longest = max([0.0, *times[-1:].tolist(), *still[-1:].tolist()])
-        logs = np.log(np.maximum(times, 1e-9))
-        half = np.minimum(np.diff(logs) / 2, SPREAD)
+        gaps = np.diff(np.log(np.maximum(times, 1e-9)))
+        half: Floats = np.minimum(gaps / 2, SPREAD)
         sides = half if len(half) else np.zeros(1)
-        self.below: Floats = np.concatenate([sides[:1], half])[: len(times)]
-        self.above: Floats = np.concatenate([half, sides[-1:]])[: len(times)]
+        self.below: Floats = np.concatenate([sides[:1], half])
+        self.above: Floats = np.concatenate([half, sides[-1:]])
+        weights = rng.standard_exponential((worlds, len(times) + 1))
+        self.up_to: Floats = np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True)
 
     def known_above(self, elapsed: float) -> int:
         """How many run times above ``elapsed`` were seen."""
-        return int(self.counts[bisect_right(self.times, elapsed) :].sum())
-
-    def part_above(self, elapsed: float) -> float:
-        """The part of all work that runs longer than ``elapsed``."""
-        first = bisect_right(self.times, elapsed)
-        return float(self.longer[first - 1]) if first else 1.0
+        return len(self.times) - bisect_right(self.times, elapsed)
 
     def draw(self, elapsed: float, chances: Floats, jitter: Floats) -> Floats:
-        """Run times above ``elapsed``, one a pair of numbers in [0, 1)."""
-        first = bisect_right(self.times, elapsed)
-        now = self.longer[first - 1] if first else 1.0
-        left = now * (1.0 - chances)
-        # the first run time at which no more than ``left`` of all is longer
-        at = len(self.times) - np.searchsorted(self.longer[::-1], left, side="right")
-        at = np.maximum(at, first)
-        seen = at < len(self.times)
-        index = np.minimum(at, len(self.times) - 1)
-        exponent = np.where(jitter < 0.5, (2 * jitter - 1) * self.below[index], (2 * jitter - 1) * self.above[index])
-        drawn = self.times[index] * np.exp(exponent)
-        if not seen.all():
-            rest = self.longer[-1] if len(self.times) else 1.0
-            part = np.clip((left + 1e-12) / max(rest, 1e-12), 1e-3, 1.0)
-            drawn = np.where(seen, drawn, max(self.longest, elapsed, 1.0) * part ** (-1.0 / TAIL))
-        return drawn
+        """Run times above ``elapsed``; all arrays are copies x worlds, the given ones in [0, 1)."""
+        first, count = bisect_right(self.times, elapsed), len(self.times)
+        passed = self.up_to[:, first - 1] if first else np.zeros(len(self.up_to))
+        # new work is as what was seen: one time beyond it would weigh more than all the others
+        last = self.up_to[:, -1] if elapsed > 0 else self.up_to[:, -2]
+        sought = passed + chances * (last - passed)
+        at = np.maximum(first, (self.up_to[None, :, :-1] <= sought[:, :, None]).sum(axis=2))
+        index = np.minimum(at, count - 1)
+        exponent = np.where(jitter < 0.5, self.below[index], self.above[index]) * (2.0 * jitter - 1.0)
+        beyond = max(elapsed, float(self.times[-1]), 1e-3) * np.maximum(1.0 - jitter, 0.1) ** (-1.0 / TAIL)
+        near, seen = self.times[index] * np.exp(exponent), self.times[index]
+        return np.where(at < count, np.where(near > elapsed, near, seen), beyond)
 
 
 class Lengths:
     """Draws run times for the work of a snapshot.
 
     Args:
-        snapshot: its history, and what runs in it.
+        snapshot: its history.
         default_s: taken where nothing at all is known and no limit is stated.
+        worlds: in how many.
+        rng: what is drawn comes from it.
     """
 
-    def __init__(self, snapshot: Snapshot, default_s: float) -> None:
+    def __init__(self, snapshot: Snapshot, default_s: float, worlds: int, rng: np.random.Generator) -> None:
         self._default_s = default_s
+        self.worlds = worlds
+        self._rng = rng
         self._ended: dict[Key, list[float]] = {}
-        self._running: dict[Key, list[float]] = {}
         self._curves: dict[Key, _Curve | None] = {}
         self._narrow = any(each.level == "job" for each in snapshot.run_times)
         for past in snapshot.run_times:
@@ -100,10 +102,6 @@ class Lengths:
                 self._enter_job(past.key, past.seconds)
             elif not self._narrow:  # written by something that keeps no narrow kinds
                 self._ended.setdefault((past.level, *past.key), []).extend(past.seconds)
-        for run in snapshot.running:
-            elapsed = max(0.0, snapshot.taken_s - run.started_s)
-            for key, scale in self._kinds(run.workload):
-                self._running.setdefault(key, []).append(elapsed / scale)
 
     def _enter_job(self, key: Key, seconds: Iterable[float]) -> None:
         user, queue, _, pods, milli, limit_s = key
@@ -133,26 +131,26 @@ class Lengths:
 
     def _curve(self, key: Key) -> _Curve | None:
         if key not in self._curves:
-            ended, running = self._ended.get(key, ()), self._running.get(key, ())
-            self._curves[key] = _Curve(ended, running) if ended else None
+            ended = self._ended.get(key)
+            self._curves[key] = _Curve(ended, self.worlds, self._rng) if ended else None
         return self._curves[key]
 
-    def lasts(self, workload: Workload, elapsed: float) -> float:
-        """The part of all work like this that runs longer than ``elapsed``; 1 where nothing is known."""
+    def mean_s(self, workload: Workload) -> float:
+        """How long work like this runs on average; NaN where nothing is known."""
         for key, scale in self._kinds(workload):
             curve = self._curve(key)
-            if curve is not None and curve.counts.sum() >= LEAST:
-                return curve.part_above(elapsed / scale)
-        return 1.0
+            if curve is not None and (len(curve.times) >= LEAST or key[0] == "all"):
+                return float(curve.times.mean()) * scale
+        return math.nan
 
-    def draw(self, workload: Workload, elapsed: float, count: int, rng: np.random.Generator) -> Floats:
-        """``count`` run times in seconds, all above ``elapsed`` (work that has just begun: 0), none above its limit.
+    def draw(self, workload: Workload, elapsed: float, copies: int = 1) -> Floats:
+        """Run times in seconds: ``copies`` x worlds, all above ``elapsed`` (work that begins: 0), none above its limit.
 
         Work that has outlived its limit runs on.
         """
         limit_s = surely_s(workload)
-        chances, jitter, belief = rng.random((3, count))
-        drawn, open_ = np.full(count, np.nan), np.ones(count, np.bool_)
+        chances, jitter, belief = self._rng.random((3, copies, self.worlds))
+        drawn, open_ = np.full(chances.shape, np.nan), np.ones(chances.shape, np.bool_)
         for key, scale in self._kinds(workload):
             curve = self._curve(key)
             known = 0 if curve is None else curve.known_above(elapsed / scale)
@@ -161,7 +159,7 @@ class Lengths:
                 continue
             part = 1.0 if widest else known / (known + DOUBT)
             taken = open_ & (belief < part)
-            drawn[taken] = curve.draw(elapsed / scale, chances[taken], jitter[taken]) * scale
+            drawn = np.where(taken, curve.draw(elapsed / scale, chances, jitter) * scale, drawn)
             open_ &= ~taken
             if not open_.any():
                 break

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from muster.answers.arrivals import MOST_RUNS, some_of
 from muster.answers.lengths import Floats, Lengths
 from muster.answers.view import View
 from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
-from muster.model.reasons import Reason
+from muster.model.reasons import Reason, Tier
 from muster.model.workload import Workload
 
-LUMPS = 240
+LUMPS = 150
 ROUNDS = 8.0
 
 
@@ -32,56 +33,83 @@ class _Lump(NamedTuple):
     gangs: float
 
 
-def turnover(view: View, gang: Gang, lengths: Lengths, samples: int, rng: np.random.Generator) -> Floats:
-    """When the gang starts, once a sample, in seconds of the snapshot's epoch."""
+Coming = Callable[[int], Sequence[tuple[float, Workload, float]]]
+"""Of a world: when work comes that goes first, which, and how long it runs; in the order of the times."""
+
+
+def turnover(view: View, gang: Gang, lengths: Lengths, coming: Coming, worlds: int) -> Floats:
+    """When the gang starts in each world, in seconds of the snapshot's epoch."""
     pool = _Pool(view, gang)
     lumps = _lumps(pool, list(view.scheduler.groups_ahead(gang)))
-    own = pool.units(gang.workload)
-    held = [pool.held(run) for run in pool.runs]
-    ends_s = [
-        run.started_s + lengths.draw(run.workload, max(0.0, view.now_s - run.started_s), samples, rng)
-        for run in pool.runs
-    ]
-    lasts_s = [lengths.draw(lump.like, 0.0, samples, rng) for lump in lumps]
+    own, free = pool.units(gang.workload), pool.free
+    if free >= own and view.scheduler.waits_for(gang, view.now_s).tier is not Tier.GATED:
+        free = 0.0  # it does not start now: what is free is in pieces that it cannot use
+    runs, part = some_of(pool.runs, MOST_RUNS)
+    held = [pool.held(run) * part for run in runs]
+    ends_s = [run.started_s + lengths.draw(run.workload, max(0.0, view.now_s - run.started_s))[0] for run in runs]
+    lasts_s = [lengths.draw(lump.like, 0.0)[0] for lump in lumps]
     size = max(pool.free + sum(held), own)
     ahead = sum(lump.units for lump in lumps)
     skipped = max(0.0, 1.0 - ROUNDS * size / ahead) if ahead else 0.0
-    starts = np.empty(samples)
-    for sample in range(samples):
-        starts[sample] = _start(
-            view.now_s, pool.free, own,
-            [(float(each[sample]), units) for each, units in zip(ends_s, held, strict=True)],
-            [(lump.units * (1.0 - skipped), float(each[sample])) for lump, each in zip(lumps, lasts_s, strict=True)],
-        )  # fmt: skip
+    starts = np.empty(worlds)
+    for world in range(worlds):
+        skipped_s = 0.0
         if skipped:
-            work = sum(lump.units * float(each[sample]) for lump, each in zip(lumps, lasts_s, strict=True))
-            starts[sample] += skipped * work / size
-    gated_s = gang.workload.not_before_s
-    return np.maximum(starts, gated_s)
+            work = sum(lump.units * float(each[world]) for lump, each in zip(lumps, lasts_s, strict=True))
+            skipped_s = skipped * work / size
+        starts[world] = skipped_s + _start(
+            view.now_s, free, own,
+            [(float(each[world]), units) for each, units in zip(ends_s, held, strict=True)],
+            [(lump.units * (1.0 - skipped), float(each[world])) for lump, each in zip(lumps, lasts_s, strict=True)],
+            [(time_s, pool.units(like), seconds) for time_s, like, seconds in coming(world) if pool.takes(like)],
+        )  # fmt: skip
+    return np.maximum(starts, _let_go(view, gang.workload, lengths))
+
+
+def _let_go(view: View, workload: Workload, lengths: Lengths) -> Floats:
+    """Until when it is held, or what it depends on runs; what that waits for itself does not count."""
+    scheduler, until_s = view.scheduler, np.full(lengths.worlds, workload.not_before_s)
+    for name in workload.depends_on:
+        if name in scheduler.running:
+            run = scheduler.running[name]
+            ends_s = run.started_s + lengths.draw(run.workload, max(0.0, view.now_s - run.started_s))[0]
+            until_s = np.maximum(until_s, ends_s)
+        elif name in scheduler.pending.gangs:
+            ends_s = view.now_s + lengths.draw(scheduler.pending.gangs[name].workload, 0.0)[0]
+            until_s = np.maximum(until_s, ends_s)
+    return until_s
 
 
 def _start(
-    now_s: float, free: float, own: float, ends: Sequence[tuple[float, float]], lumps: Sequence[tuple[float, float]]
-) -> float:
-    """When ``own`` units are free for the first time after all lumps (units, seconds) have begun in order."""
+    now_s: float, free: float, own: float, ends: Sequence[tuple[float, float]], lumps: Sequence[tuple[float, float]],
+    coming: Sequence[tuple[float, float, float]],
+) -> float:  # fmt: skip
+    """When ``own`` units are free, after all lumps (units, seconds) and what came first (time, units, seconds)."""
     heap = list(ends)
     heapq.heapify(heap)
-    at_s = now_s
-    for units, seconds in (*lumps, (own, math.inf)):
-        left = units
-        while left > 1e-9:
-            if free <= 0 or (seconds == math.inf and free < left):
-                if not heap:
-                    return math.inf
-                end_s, back = heapq.heappop(heap)
-                at_s = max(at_s, end_s)
-                free += back
+    at_s, came = now_s, 0
+    queue = list(reversed(lumps))
+    while True:
+        if not queue:
+            if came < len(coming) and coming[came][0] <= at_s:
+                queue.append(coming[came][1:])
+                came += 1
                 continue
-            begun = min(free, left)
+            if free >= own:
+                return at_s
+        elif free > 0:
+            units, seconds = queue.pop()
+            begun = min(free, units)
             free -= begun
-            left -= begun
             heapq.heappush(heap, (at_s + seconds, begun))
-    return at_s
+            if units > begun:
+                queue.append((units - begun, seconds))
+            continue
+        if not heap:
+            return math.inf
+        end_s, back = heapq.heappop(heap)
+        at_s = max(at_s, end_s)
+        free += back
 
 
 class _Pool:
@@ -109,7 +137,7 @@ class _Pool:
             ]
             size = sum(1000 * node.healthy_gpus if self._gpu else node.cpu_milli for node in nodes)
             self.free = max(0.0, size - sum(self.held(run) for run in self.runs))
-        self._flavors = flavors
+        self._flavors, self._flavored = flavors, scheduler.cluster.flavored
 
     def _shares(self, workload: Workload) -> bool:
         return self.queue in (None, workload.queue) and self.user in (None, workload.user)
@@ -122,14 +150,15 @@ class _Pool:
         """How much of the pool running work holds."""
         return float(run.kind.milli) if self._gpu else run.workload.cpu_milli * run.kind.count / run.workload.pods
 
-    def takes(self, gang: Gang) -> bool:
-        """Whether a gang that is ahead takes of the pool."""
-        return self._shares(gang.workload) and self.units(gang.workload) > 0
+    def takes(self, workload: Workload) -> bool:
+        """Whether work that is ahead takes of the pool."""
+        flavors = not workload.flavors or not self._flavored or not self._flavors.isdisjoint(workload.flavors)
+        return flavors and self._shares(workload) and self.units(workload) > 0
 
 
 def _lumps(pool: _Pool, ahead: Sequence[Sequence[Gang]]) -> list[_Lump]:
     """The gangs ahead, in order: each kind's in as many lumps as its part of all that is ahead asks for."""
-    groups = [gangs for gangs in ahead if pool.takes(gangs[0])]
+    groups = [gangs for gangs in ahead if pool.takes(gangs[0].workload)]
     total = sum(len(gangs) for gangs in groups)
     found: list[tuple[tuple[object, ...], _Lump]] = []
     for gangs in groups:

@@ -119,13 +119,20 @@ class RunTimes:
             if each.level in LEVELS:
                 for seconds in each.seconds:
                     _add(self._levels[LEVELS.index(each.level)], each.key, seconds)
+        self._learns = True
+
+    def frozen(self) -> RunTimes:
+        """The same history, which learns no more: of use where ends are only imagined. This one must not change."""
+        twin = object.__new__(RunTimes)
+        twin._levels, twin._learns = self._levels, False
+        return twin
 
     def record(self, workload: Workload, ran_s: float) -> None:
         """A workload has ended after ``ran_s`` (0 or more): by itself, or killed at its limit.
 
         What went on from a checkpoint says nothing: its last part is shorter than the whole.
         """
-        if workload.attempts and workload.checkpointing is not None:
+        if not self._learns or (workload.attempts and workload.checkpointing is not None):
             return
         for level, key in zip(self._levels, keys_of(workload), strict=True):
             _add(level, key, max(0.0, ran_s))

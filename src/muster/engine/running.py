@@ -123,9 +123,13 @@ class RunningSet:
         """What came (with its places) and went (None) since somebody set it empty; None: nobody did, or it overran."""
 
     def copy(self) -> RunningSet:
-        """What may be changed while this one is not, and nobody follows yet; the gangs are shared: see `memory`."""
+        """What may be changed while this one is not, and nobody follows yet; the gangs are shared: see `memory`.
+
+        What ends in it teaches nothing about run times.
+        """
         twin = object.__new__(RunningSet)
         twin.__dict__.update(self.__dict__)
+        twin.run_times = self.run_times.frozen()
         twin._by_name, twin._ends, twin._held = dict(self._by_name), list(self._ends), dict(self._held)
         twin._entered, twin._priorities, twin._idle = dict(self._entered), dict(self._priorities), dict(self._idle)
         twin._by_queue = {queue: dict(runs) for queue, runs in self._by_queue.items()}

@@ -93,6 +93,7 @@ class ClusterRun:
         workloads: what is submitted, and when.
         config: of the scheduler.
         options: of the simulated cluster.
+        scheduler: one that holds what the snapshot says already, which it then works with; None: a new one.
 
     Raises:
         InputError: the queues, a workload or its time make no sense; the field is given as ``workloads[3].topology``.
@@ -102,20 +103,21 @@ class ClusterRun:
     """
 
     def __init__(
-        self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config, options: RunOptions | None = None
-    ) -> None:
+        self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config, options: RunOptions | None = None,
+        *, scheduler: Scheduler | None = None,
+    ) -> None:  # fmt: skip
         self.options = options or RunOptions()
         self.replicas = replicas_of(self.options.services, self.options.services_until_s)
         workloads = (*workloads, *(each.workload for each in self.replicas))
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
-        _check_workloads(snapshot, self.workloads)
+        _check_workloads(snapshot, self.workloads if scheduler is None else workloads)
         check_failures(self.options.failures, snapshot.fleet)
         self.lives = Lives(
             self.workloads, placements_for(snapshot.fleet, self.workloads, self.options.network),
             stretch=self.options.stretch, kill=self.options.at_limit == "kill",
         )  # fmt: skip
         self.fleet = snapshot.fleet
-        self.scheduler = Scheduler(snapshot, config)
+        self.scheduler = Scheduler(snapshot, config) if scheduler is None else scheduler
         self.holdings: list[Holding] = []
         self.plans: list[tuple[float, Plan]] = []
         self.cycles = self.events = 0
