@@ -278,7 +278,10 @@ class _Search:
         for number, candidate in enumerate(remedy(ask)):
             if number >= MOST_IN_VAIN:
                 break
-            for each in (candidate, self._first(ask, candidate) if candidate.room else None):
+            first = self._first(ask, candidate) if candidate.room else None
+            # unless it is first in line, others take what is freed: where trials are dear, that is not tried
+            passed = first is not None and self.trials.large and self.name not in self.view.scheduler.slots
+            for each in (first,) if passed else (candidate, first):
                 outcome = None if each is None else self._outcome(each.changes)
                 if each is not None and outcome is not None and outcome.place is not None:
                     told = each.title if isinstance(each.title, str) else each.title(outcome.place)

@@ -105,15 +105,19 @@ class Trials:
 
         Raises `InputError` for a change that cannot be made.
         """
-        snapshot = self.view.snapshot
-        large = len(snapshot.fleet) + len(snapshot.running) + len(snapshot.pending) > LARGE
-        if self.left <= 0 or (large and not self.in_place(changes)):
+        if self.left <= 0 or (self.large and not self.in_place(changes)):
             self.refused = True
             return None
         self.left -= 1
         with self._changed(changes) as (scheduler, stopped):
             plan = scheduler.cycle(self.view.now_s)
             return self._measured(scheduler, plan, stopped)
+
+    @property
+    def large(self) -> bool:
+        """Whether a scheduler made anew would take seconds."""
+        snapshot = self.view.snapshot
+        return len(snapshot.fleet) + len(snapshot.running) + len(snapshot.pending) > LARGE
 
     # -- the changed state --------------------------------------------------------------------------------------------
 
