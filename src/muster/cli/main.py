@@ -32,6 +32,7 @@ COMMANDS = {
     "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "defrag": ("muster.cli.defrag", "Which work to move so that a gang starts or nodes become whole; price and gain."),
+    "spares": ("muster.cli.spares", "How many spare nodes the failure rate asks for, and how many are missing."),
     "snapshot": ("muster.cli.snapshot", "One instant of a cluster in a file: save, show, compare, anonymize, replay."),
     "history": ("muster.cli.history", "Snapshots and decisions over time: why did it do that at 14:03?"),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
