@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from muster.answers.snapshots import Difference, differences
-from muster.model.fleet import Fleet, Node
+from muster.answers.snapshots import job_differences
+from muster.model.fleet import Node
 from muster.model.snapshot import PastRuns, Running, Snapshot
 from muster.model.workload import Workload
 
@@ -120,7 +120,7 @@ def happened(
     submitted.update((run.workload.name, run.workload.submitted_s) for run in new.running)
     started = {run.workload.name: run.started_s for run in new.running}
     kinds = ("submitted", "started", "stopped", "ended", "withdrawn", "moved")
-    for each in _job_differences(old, new):
+    for each in job_differences(old, new):
         if each.group not in kinds or (each.name, each.group) in told:
             continue
         if first and each.group in ("ended", "withdrawn"):
@@ -131,12 +131,3 @@ def happened(
         elif each.group in ("started", "moved"):
             time_s = started[each.name]
         yield time_s, each.name, each.group, each.text
-
-
-def _job_differences(old: Snapshot, new: Snapshot) -> tuple[Difference, ...]:
-    """Only what became of jobs: the rest of the snapshots need not be compared."""
-
-    def slim(snapshot: Snapshot) -> Snapshot:
-        return Snapshot(Fleet(), (), snapshot.pending, snapshot.running, finished=snapshot.finished)
-
-    return differences(slim(old), slim(new))

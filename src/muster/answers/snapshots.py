@@ -180,7 +180,7 @@ class Difference(Struct, frozen=True):
 
 def differences(before: Snapshot, after: Snapshot) -> tuple[Difference, ...]:
     """What differs, grouped by what happened, in the order of WHAT_HAPPENED; the order of lists is no difference."""
-    found = list(_jobs(before, after))
+    found = list(job_differences(before, after))
     told = {each.name for each in found if each.group != "submitted"}
     was, now = _states(before), _states(after)
     for change in diff_snapshots(before, after):
@@ -231,7 +231,8 @@ def _longest(path: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return name
 
 
-def _jobs(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+def job_differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+    """What became of each job: submitted, started, stopped, moved, ended or withdrawn."""
     was, now = _states(before), _states(after)
     for name, there in now.items():
         earlier = was.get(name)
