@@ -92,7 +92,7 @@ def test_queue(snap: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         "org         H100-SXM5-80GB          32    32    24         0     0          8   1 (24)",
         "  research  H100-SXM5-80GB          16     8    24         8     0          8",
-        "  product   H100-SXM5-80GB          16    24     0         0     8          8  1 (24)",
+        "  product   H100-SXM5-80GB          16    24     0         0     8          8   1 (24)",
         "Running: 4 gangs",
     ):
         assert line in out

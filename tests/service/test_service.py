@@ -59,7 +59,7 @@ def test_the_mcp_tools_are_read_only_and_answer_as_the_commands_do(latest: Lates
     async def ask() -> None:
         async with Client(server_of(latest.view)) as client:
             tools = (await client.list_tools()).tools
-            assert {"why", "queue", "fleet"} <= {tool.name for tool in tools}
+            assert {"why", "fit", "queue", "fleet", "whatif"} <= {tool.name for tool in tools}
             assert all(tool.annotations and tool.annotations.read_only_hint and tool.description for tool in tools)
             view = latest.view()
             assert (await client.call_tool("fleet", {})).structured_content == fleet_document(view)
@@ -69,6 +69,12 @@ def test_the_mcp_tools_are_read_only_and_answer_as_the_commands_do(latest: Lates
             told = (await client.call_tool("why", {"job": "llama-70b"})).structured_content
             assert told is not None
             assert (told["state"], told["reason"]) == ("waits", "capacity")
+            fits = (await client.call_tool("fit", {"pods": 1, "gpus": 4, "queue": "product"})).structured_content
+            assert fits is not None
+            assert (fits["schema"], fits["fits"]) == ("muster.fit/v1", True)
+            then = (await client.call_tool("whatif", {"changes": ["add 1 racks"]})).structured_content
+            assert then is not None
+            assert [each["name"] for each in then["variants"]][1:] == ["changed"]
             wrong = await client.call_tool("why", {"job": "llama-7b"})
             assert wrong.is_error
             assert "did you mean llama-70b?" in str(wrong.content)

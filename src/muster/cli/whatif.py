@@ -17,9 +17,8 @@ from muster.errors import InputError
 
 if TYPE_CHECKING:
     from muster.answers.view import View
-    from muster.answers.whatif import Comparison, Effect, Options, Outcome, Variant, Waits
+    from muster.answers.whatif import Comparison, Options, Outcome, Variant, Waits
 
-SCHEMA = "muster.whatif/v1"
 CSV_KEYS = ("variant", "job", "queue", "gpus", "before_s", "after_s", "later_s")
 LONGEST_NAME = 34
 """A variant is called by its changes if they are no longer than this."""
@@ -107,7 +106,9 @@ def command(
         write_report(report, whatif_report(found, _facts(view, found, source), _next(found, source, at)))
         say(f"{report} is written.")
     if output in ("json", "yaml"):
-        emit_document(_document(view, found, options, source), output)
+        from muster.answers.whatif_document import whatif_document
+
+        emit_document(whatif_document(view, found, options, source), output)
     elif output == "csv":
         click.echo(to_csv(list(_rows(found)), CSV_KEYS), nl=False)
     elif output == "name":
@@ -317,39 +318,8 @@ def _closing(view: View, found: Comparison, options: Options) -> Iterator[str]:
 
 
 def _rows(found: Comparison) -> Iterator[dict[str, Any]]:
+    from muster.answers.whatif_document import effect_document
+
     for outcome in found.outcomes[1:]:
         for each in outcome.effects:
-            yield {"variant": outcome.variant.name, **_effect(each)}
-
-
-def _effect(effect: Effect) -> dict[str, Any]:
-    return {
-        "job": effect.job, "queue": effect.queue, "gpus": effect.gpus, "before_s": _finite(effect.before_s),
-        "after_s": _finite(effect.after_s), "later_s": _finite(effect.later_s),
-    }  # fmt: skip
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _document(view: View, found: Comparison, options: Options, source: str) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA, "source": source, "taken_s": view.now_s, "compared_s": found.end_s, "use_s": found.use_s,
-        "samples": found.samples, "seed": options.seed, "cut": found.cut,
-        "unknown_run_times": found.unknown,
-        "variants": [_variant(each) for each in found.outcomes],
-    }  # fmt: skip
-
-
-def _variant(outcome: Outcome) -> dict[str, Any]:
-    import msgspec
-
-    figures: dict[str, Any] = msgspec.to_builtins(outcome.figures)
-    figures["wait_p90_s"] = _finite(outcome.figures.wait_p90_s)
-    figures["flavors"] = dict(outcome.figures.flavors)
-    return {
-        "name": outcome.variant.name, "changes": [str(each) for each in outcome.variant.changes],
-        "changes_nothing": outcome.same, "notes": list(outcome.notes), **figures,
-        "jobs_moved": [_effect(each) for each in outcome.movers],
-    }  # fmt: skip
+            yield {"variant": outcome.variant.name, **effect_document(each)}

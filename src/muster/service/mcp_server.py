@@ -10,6 +10,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from muster import __version__
+from muster.answers.changes import parse_change
 from muster.answers.documents import fleet_document, queue_document, why_document
 from muster.answers.fit import MOST_EXPLAINED, Asked, changes_that_fit, fit
 from muster.answers.fit_document import fit_document
@@ -17,8 +18,10 @@ from muster.answers.forecast import Budget
 from muster.answers.specs.plain import Shape, plain_specs
 from muster.answers.specs.read import specs_of
 from muster.answers.view import View
+from muster.answers.whatif import Options, Variant, compare
+from muster.answers.whatif_document import whatif_document
 from muster.answers.why import why
-from muster.errors import MusterError
+from muster.errors import InputError, MusterError
 
 INSTRUCTIONS = (
     "Answers about one GPU cluster at the instant of its snapshot, computed by the scheduler's own code. "
@@ -71,6 +74,22 @@ def server_of(view: Callable[[], View]) -> MCPServer[Any]:
             told, fitted = fit(now.snapshot, specs, now.config, Asked(queue or None))
             waits = [each for each in told.answers if each.place is None][:MOST_EXPLAINED]
             return fit_document(told, fitted, specs, [changes_that_fit(fitted, each, specs) for each in waits])
+
+        return answer(ask)
+
+    @server.tool(name="whatif", annotations=READ_ONLY)
+    def whatif_tool(changes: list[str]) -> dict[str, Any]:
+        """What would come of changes to the cluster: it is run forward as it is and with them. Who starts earlier or
+        later, waits by queue and size, use. CHANGES are texts such as "add 2 racks", "quota research +64", "drain
+        gpu[01-16]", "untaint dedicated", "job llama-70b priority=10", "stop JOB", "set reservations=4"."""
+
+        def ask(now: View) -> dict[str, Any]:
+            if not changes:
+                raise InputError("no change is given", hint='such as "add 2 racks"')
+            text = "; ".join(changes)
+            options = Options()
+            found = compare(now, [Variant("changed", parse_change(text, now.snapshot))], options)
+            return whatif_document(now, found, options, now.snapshot.source)
 
         return answer(ask)
 
