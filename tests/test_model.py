@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +33,7 @@ from muster.model import (
     save_snapshot,
     single_pod,
 )  # fmt: skip
+from muster.model.columns import Column, Columns, from_columns
 from muster.model.snapshot import decode_snapshot, encode_snapshot
 
 NAMES = st.text("abcdefgh-0123456789", min_size=1, max_size=8)
@@ -85,6 +89,50 @@ def test_round_trip_is_exact_and_bytes_are_stable(snapshot: Snapshot) -> None:
     assert diff_snapshots(snapshot, snapshot) == ()
 
 
+@given(SNAPSHOTS)
+def test_files_of_version_1_are_read(snapshot: Snapshot) -> None:
+    first = b"MUSTERSNAP\x01" + zlib.compress(msgspec.msgpack.encode(snapshot))
+    assert decode_snapshot(first) == snapshot
+
+
+def test_what_is_the_same_is_written_once_and_read_as_one_object() -> None:
+    sets = tuple((PodSet(PodShape(1000 * (at % 2), gpus=8), 4),) for at in range(1000))
+    devices = tuple(tuple(Device(index, "T4") for index in range(8)) for _ in range(1000))
+    nodes = tuple(Node(f"n{at}", 1000, 1000, each) for at, each in enumerate(devices))
+    work = tuple(Workload(f"w{at}", each, queue="q") for at, each in enumerate(sets))
+    data = encode_snapshot(Snapshot(Fleet(nodes), pending=work))
+    again = decode_snapshot(data)
+    assert (again.fleet.nodes, again.pending) == (nodes, work)
+    assert len({id(node.devices) for node in again.fleet}) == 1
+    assert len({id(each.pod_sets) for each in again.pending}) == 2
+    assert len(zlib.decompress(data[11:])) < 40 * (len(nodes) + len(work))
+
+
+@given(SNAPSHOTS, st.data())
+def test_a_damaged_file_is_told_or_read_and_never_fails_otherwise(snapshot: Snapshot, data: st.DataObject) -> None:
+    raw = bytearray(zlib.decompress(encode_snapshot(snapshot)[11:]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = raw[: data.draw(st.integers(len(raw) // 2, len(raw)))]
+    with contextlib.suppress(InputError):
+        decode_snapshot(b"MUSTERSNAP\x02" + zlib.compress(bytes(cut)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (Columns(1, {}), "missing required field `name`"),
+        (Columns(2, {"name": Column(msgspec.Raw(b"\x91\xa1a"))}), "`name` has 1 values for 2 items"),
+        (Columns(1, {"name": Column(msgspec.Raw(b"\x91\xa1a"), [1])}), "`name` refers to values that are not there"),
+        (Columns(1, {"name": Column(msgspec.Raw(b"\x91\xa1a"), [-1])}), "`name` refers to values that are not there"),
+        (Columns(1, {"name": Column(msgspec.Raw(b"\x91\x01"))}), "Expected `str`, got `int`"),
+    ],
+)
+def test_columns_that_hold_nothing_are_refused(columns: Columns, said: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=said):
+        from_columns(columns, Queue)
+
+
 def test_a_difference_names_the_object_and_both_values() -> None:
     before = Snapshot(Fleet((Node("gpu01", 8000, 2**30, (Device(0, "T4"),)), Node("gpu02", 8000, 2**30))))
     after = Snapshot(Fleet((Node("gpu01", 8000, 2**30, (Device(0, "T4", healthy=False),)),)), taken_s=5.0)
@@ -101,6 +149,9 @@ def test_a_difference_names_the_object_and_both_values() -> None:
         (b"MUSTERSNAP", "is not a Muster snapshot"),
         (b"MUSTERSNAP\x63rest", "version 99"),
         (b"MUSTERSNAP\x01rest", "cut short or damaged"),
+        (b"MUSTERSNAP\x02rest", "cut short or damaged"),
+        (b"MUSTERSNAP\x02" + zlib.compress(b"rest"), "does not hold a snapshot"),
+        (b"MUSTERSNAP\x02" + zlib.compress(b""), "does not hold a snapshot"),
         (encode_snapshot(Snapshot(Fleet()))[:-3], "cut short or damaged"),
     ],
 )

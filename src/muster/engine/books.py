@@ -33,7 +33,7 @@ from muster.model.parallelism import check_parallelism
 from muster.model.plan import Quarantine
 from muster.model.queue import Queue
 from muster.model.reasons import Reason
-from muster.model.snapshot import AdvanceReservation, MoveSearch, NodeFailure, Running, Snapshot
+from muster.model.snapshot import AdvanceReservation, MoveSearch, NodeFailure, Running, Snapshot, collector_paused
 from muster.model.workload import Workload
 
 
@@ -73,10 +73,9 @@ class Books:
         self._rooms: dict[str, tuple[int, int]] = {}
         for use in snapshot.usage:
             self.shares.add_past((use.queue, use.user), use.gpu_s)
-        for run in snapshot.running:
-            self._adopt(run)
-        for workload in snapshot.pending:
-            self.submit(workload)
+        with collector_paused():
+            self._adopt_all(snapshot.running)
+            self._submit_all(snapshot.pending)
 
     @contextmanager
     def trial(self, searches: Iterable[MoveSearch] = ()) -> Generator[Self]:
@@ -105,17 +104,34 @@ class Books:
 
     def submit(self, workload: Workload) -> None:
         """New work; raises `StateError` if the name is taken."""
-        if workload.name in self.pending.gangs or workload.name in self.running:
-            raise StateError(f"workload {workload.name} is there already")
-        _check_workload(workload, self.cluster.fleet.topology)
-        queue = self.queues.get(workload.queue)
-        if queue is not None and queue.max_priority is not None and workload.priority > queue.max_priority:
-            workload = replace(workload, priority=queue.max_priority)
-        gang = Gang(workload, self.cluster.kind_of(workload))
-        self.pending.add(gang)
-        self.shares.know(gang.claim)
-        if workload.start_deadline_s is not None:
-            heapq.heappush(self._deadlines, (workload.start_deadline_s, workload.name))
+        self._submit_all((workload,))
+
+    def _submit_all(self, workloads: Sequence[Workload]) -> None:
+        """Ideally each by itself. What is asked for is mostly one object for many, and then is looked at once."""
+        kinds: dict[tuple[int, int, int, str], GangKind] = {}
+        most = {name: queue.max_priority for name, queue in self.queues.items() if queue.max_priority is not None}
+        topology, tenants = self.cluster.fleet.topology, self.cluster.tenants or {}
+        gangs: dict[str, Gang] = {}
+        for workload in workloads:
+            name = workload.name
+            if name in gangs or name in self.pending.gangs or name in self.running:
+                raise StateError(f"workload {name} is there already")
+            tenant = tenants.get(workload.queue, "")
+            key = id(workload.pod_sets), id(workload.topology), id(workload.flavors), tenant
+            kind = kinds.get(key)
+            if kind is None or workload.parallelism is not None:
+                _check_workload(workload, topology)
+                kind = self.cluster.kind_of(workload)
+                if workload.parallelism is None:
+                    kinds[key] = kind
+            if most and workload.priority > most.get(workload.queue, workload.priority):
+                workload = replace(workload, priority=most[workload.queue])
+            gangs[name] = Gang(workload, kind)
+            if workload.start_deadline_s is not None:
+                heapq.heappush(self._deadlines, (workload.start_deadline_s, name))
+        self.pending.add(gangs.values())
+        for claim in dict.fromkeys(gang.claim for gang in gangs.values()):
+            self.shares.know(claim)
 
     def put(self, runs: Iterable[Running]) -> None:
         """Work runs as a snapshot says, and not as it did, if it did: all leave their places before any is entered."""
@@ -123,8 +139,7 @@ class Books:
         for run in runs:
             if run.workload.name in self.running:
                 self.take_out(run.workload.name)
-        for run in runs:
-            self._adopt(run)
+        self._adopt_all(runs)
 
     def take_out(self, name: str) -> None:
         """Running work is there no more, as if it had never been."""
@@ -235,16 +250,29 @@ class Books:
         """Running work is stopped and goes back to its queue."""
         self.submit(self._stop(name, now_s).again())
 
-    def _adopt(self, run: Running) -> None:
+    def _adopt_all(self, runs: Sequence[Running]) -> None:
+        """Enter what runs already; raises `InputError` where its places are not free."""
+        asked = [self._asked(run) for run in runs]
+        rows = self.cluster.assign_all([(*each, run.pods) for each, run in zip(asked, runs, strict=True)])
+        for (kind, flavor), run, places in zip(asked, runs, rows, strict=True):
+            self._adopt(run, kind, flavor, places)
+
+    def _asked(self, run: Running) -> tuple[GangKind, str]:
+        """The kind of what is there of running work, and its flavor."""
         kind = self.cluster.kind_of(run.workload)
-        flavor = self._flavor_of(run)
         if run.counts:
             kind = self.cluster.sized(kind, run.counts)
-        adopted = RunningGang(
-            run.workload, kind, flavor, np.zeros((3, 0), np.int64), run.started_s, run.checkpointed_s, run.missing
-        )
-        present = self.cluster.sized(kind, adopted.present) if run.missing else kind
-        adopted.stand_on(self.cluster.assign(present, flavor, run.pods))
+        if run.missing:
+            whole = RunningGang(run.workload, kind, "", np.zeros((3, 0), np.int64), 0.0, missing=run.missing)
+            kind = self.cluster.sized(kind, whole.present)
+        return kind, self._flavor_of(run)
+
+    def _adopt(self, run: Running, present: GangKind, flavor: str, rows: Ints) -> None:
+        kind = present
+        if run.missing:
+            kind = self.cluster.kind_of(run.workload)
+            kind = self.cluster.sized(kind, run.counts) if run.counts else kind
+        adopted = RunningGang(run.workload, kind, flavor, rows, run.started_s, run.checkpointed_s, run.missing)
         adopted.leaving_s, adopted.leaving_for = run.leaving_s, run.leaving_for
         if run.missing and run.leaving_s is None:
             self.broken[run.workload.name] = self._now_s

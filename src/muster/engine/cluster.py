@@ -25,7 +25,7 @@ from muster.engine.topology import place_gang as place_in_topology
 from muster.engine.whole import place_in_fullest
 from muster.errors import InputError
 from muster.kernels import ON_NODE, Ints, direct
-from muster.model.fleet import TOPOLOGY_LEVELS, WHOLE_GPU_MILLI, Fleet, Node
+from muster.model.fleet import TOPOLOGY_LEVELS, WHOLE_GPU_MILLI, Fleet, Node, hardware
 from muster.model.parallelism import NO_GROUPS, RankGroups, rank_groups
 from muster.model.plan import PodPlacement
 from muster.model.reasons import Reason, Verdict
@@ -115,7 +115,7 @@ class Cluster:
         self._unasked = TopologyRequest(preferred=whole) if self._whole else None
         self._ranked = config.rank_groups
         self.position = {name: index for index, name in enumerate(self.state.node_names)}
-        self.flavors = tuple(dict.fromkeys(node.flavor for node in fleet.nodes)) if flavored else ("",)
+        self.flavors = tuple(dict.fromkeys(flavor for flavor, _ in hardware(fleet.nodes))) if flavored else ("",)
         self.looks = 0.0
         """What was looked at so far, in placements of a gang: for budgets that must not depend on the clock."""
         self._releases = 0
@@ -171,7 +171,7 @@ class Cluster:
     def set_node(self, node: Node) -> None:
         """A node is not as it was; what runs on it is still there, and what was refused may fit now."""
         position = self.position[node.name]
-        shown = _with_flavor(node) if self.flavored else node
+        shown = _with_flavor(node, node.flavor) if self.flavored else node
         self.state.set_node(position, shown)
         self.fleet = replace(self.fleet, nodes=(*self.fleet.nodes[:position], node, *self.fleet.nodes[position + 1 :]))
         if self.flavored and node.flavor not in self.flavors:
@@ -330,6 +330,47 @@ class Cluster:
             rows[:, index] = node, row, devices
         return rows
 
+    def assign_all(self, asked: Sequence[tuple[GangKind, str, Sequence[PodPlacement]]]) -> list[Ints]:
+        """`assign` for many gangs: kind, flavor and places of each.
+
+        Ideally one pod after the other. Here all are entered at once, and if then nothing is over-committed each was
+        free. Otherwise, and where GPUs are shared, they are entered one by one, which tells what is wrong.
+        """
+        found = None if self.state.owned else self._plain_rows(asked)
+        if found is None or self.state.owned:
+            return [self.assign(*each) for each in asked]
+        every = np.concatenate([np.zeros((3, 0), np.int64), *found], axis=1)
+        self.take(every)
+        nodes = self.state.nodes
+        if (nodes.table[:, :ON_NODE] < 0).any() or (nodes.gpu_free < 0).any():
+            self.give_back(every)
+            return [self.assign(*each) for each in asked]
+        return found
+
+    def _plain_rows(self, asked: Sequence[tuple[GangKind, str, Sequence[PodPlacement]]]) -> list[Ints] | None:
+        """The rows of gangs, if each pod names a node that is there and as many devices as it asks for."""
+        width = self.state.nodes.gpu_free.shape[1]
+        masks: dict[tuple[int, ...], int] = {}
+        shapes: dict[tuple[GangKind, str], list[int]] = {}
+        found: list[Ints] = []
+        for kind, flavor, places in asked:
+            of_pods = shapes.get((kind, flavor))
+            if of_pods is None:
+                pods = self.pods_of(kind, flavor).T.tolist()
+                of_pods = shapes[kind, flavor] = [shape for shape, count in pods for _ in range(count)]
+            rows: list[tuple[int, int, int]] = []
+            for place, shape in zip(places, of_pods, strict=False):
+                node, mask = self.position.get(place.node, -1), masks.get(place.devices)
+                if mask is None:
+                    if place.devices and not 0 <= min(place.devices) <= max(place.devices) < width:
+                        return None
+                    mask = masks[place.devices] = sum({1 << device for device in place.devices})
+                if node < 0 or mask.bit_count() != self.state.shape_list[shape].gpus:
+                    return None
+                rows.append((node, shape, mask))
+            found.append(np.array(rows, np.int64).reshape(-1, 3).T.copy())
+        return found
+
     def places(self, rows: Ints) -> tuple[PodPlacement, ...]:
         """Rows as placements by name."""
         found: list[PodPlacement] = []
@@ -381,8 +422,10 @@ def whole_nodes(cluster: Cluster, rows: Sequence[int]) -> Hold:
 
 def _with_flavors(fleet: Fleet) -> Fleet:
     """The fleet with its nodes' flavors as labels."""
-    return replace(fleet, nodes=tuple(_with_flavor(node) for node in fleet.nodes))
+    shown = zip(fleet.nodes, hardware(fleet.nodes), strict=True)
+    return replace(fleet, nodes=tuple(_with_flavor(node, flavor) for node, (flavor, _) in shown))
 
 
-def _with_flavor(node: Node) -> Node:
-    return replace(node, labels=tuple(sorted({**dict(node.labels), FLAVOR_LABEL: node.flavor}.items())))
+def _with_flavor(node: Node, flavor: str) -> Node:
+    labels = (*node.labels, (FLAVOR_LABEL, flavor))
+    return replace(node, labels=tuple(sorted(dict(labels).items())) if node.labels else labels)

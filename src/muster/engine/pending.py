@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from muster.engine.cluster import GangKind
 from muster.model.reasons import Reason
@@ -38,6 +39,9 @@ class Gang:
 
     def __lt__(self, other: Gang) -> bool:
         return self.order < other.order
+
+
+_order: Callable[[Gang], Order] = attrgetter("order")
 
 
 class Pending:
@@ -132,19 +136,35 @@ class Pending:
                 best = gangs[at]
         return best
 
-    def add(self, gang: Gang) -> None:
-        """Enter a gang into its claim."""
-        kind, claim = gang.kind, gang.claim
-        if self._shares:
-            self._unshare(kind, claim)
-        claims = self.kinds.setdefault(kind, {})
-        if claim not in claims:
-            claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
-        insort(claims[claim], gang)
-        insort(self._by_size.setdefault(claim, {}).setdefault(kind.least.milli, []), gang)
-        self._least.pop(claim, None)
-        self._priorities[gang.workload.priority] = self._priorities.get(gang.workload.priority, 0) + 1
-        self.gangs[gang.workload.name] = gang
+    def add(self, gangs: Iterable[Gang]) -> None:
+        """Enter gangs into their claims. Ideally one by one; here a list that many come into is put in order once."""
+        together: dict[tuple[GangKind, Claim], list[Gang]] = {}
+        for gang in gangs:
+            key = gang.kind, gang.claim
+            some = together.get(key)
+            if some is None:
+                together[key] = [gang]
+            else:
+                some.append(gang)
+            self.gangs[gang.workload.name] = gang
+            priority = -gang.order[0]
+            self._priorities[priority] = self._priorities.get(priority, 0) + 1
+        lists: dict[int, list[Gang]] = {}
+        for (kind, claim), some in together.items():
+            if self._shares:
+                self._unshare(kind, claim)
+            claims = self.kinds.setdefault(kind, {})
+            if claim not in claims:
+                claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
+            for entered in (claims[claim], self._by_size.setdefault(claim, {}).setdefault(kind.least.milli, [])):
+                if len(some) == 1:
+                    insort(entered, some[0])
+                else:
+                    entered += some
+                    lists[id(entered)] = entered
+            self._least.pop(claim, None)
+        for entered in lists.values():
+            entered.sort(key=_order)
 
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""

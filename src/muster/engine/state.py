@@ -48,7 +48,7 @@ from muster.kernels import (
     ShapeArrays,
     direct,
 )
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint, hardware
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
 from muster.policy.sharing import ANYBODY, MIG, OWNER_SHIFT, SHARERS, SLICE_SHIFT, TABLE_SHIFT
@@ -459,7 +459,7 @@ def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
     table[:, ALL_CPU] = [node.cpu_milli for node in nodes]
     table[:, ALL_MEMORY] = [node.memory_bytes for node in nodes]
     table[:, ALL_PODS] = [node.max_pods or NO_LIMIT for node in nodes]
-    table[:, ALL_GPUS] = [node.healthy_gpus for node in nodes]
+    table[:, ALL_GPUS] = [gpus for _, gpus in hardware(nodes)]
     table[:, [FREE_CPU, FREE_MEMORY, FREE_PODS]] = table[:, [ALL_CPU, ALL_MEMORY, ALL_PODS]]
     table[:, KIND] = kind_of
     table[:, SHARED] = (gpu_ways[USE] != 0).sum(axis=1)

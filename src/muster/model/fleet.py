@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -103,6 +103,18 @@ class Node(Struct, frozen=True):
         return sum(device.healthy for device in self.devices)
 
 
+def hardware(nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    """The flavor and the healthy GPUs of each node; those whose devices are one object are looked at once."""
+    known: dict[tuple[int, str], tuple[str, int]] = {}
+    found: list[tuple[str, int]] = []
+    for node in nodes:
+        key = id(node.devices), node.purchase
+        if key not in known:
+            known[key] = node.flavor, node.healthy_gpus
+        found.append(known[key])
+    return found
+
+
 class Topology(Struct, frozen=True):
     """The names of a fleet's levels, widest first; any number, none is fine."""
 
@@ -143,9 +155,9 @@ class Fleet(Struct, frozen=True):
     def capacity_milli(self) -> Mapping[str, int]:
         """Flavor to what may be used of it now: healthy GPUs of schedulable nodes that are no spares, in milli GPU."""
         counted: dict[str, int] = {}
-        for node in self.nodes:
-            if node.healthy_gpus and node.schedulable and not node.spare:
-                counted[node.flavor] = counted.get(node.flavor, 0) + node.healthy_gpus * WHOLE_GPU_MILLI
+        for node, (flavor, gpus) in zip(self.nodes, hardware(self.nodes), strict=True):
+            if gpus and node.schedulable and not node.spare:
+                counted[flavor] = counted.get(flavor, 0) + gpus * WHOLE_GPU_MILLI
         return counted
 
     @property

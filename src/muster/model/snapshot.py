@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,12 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from muster.errors import InputError
-from muster.model.fleet import Fleet
+from muster.model.columns import Columns, from_columns, to_columns
+from muster.model.fleet import Fleet, Node
 from muster.model.plan import PodPlacement
 from muster.model.queue import Queue
 from muster.model.workload import Workload
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _MAGIC = b"MUSTERSNAP"
 
 
@@ -132,13 +136,40 @@ class Snapshot(Struct, frozen=True):
     settings: tuple[tuple[str, Setting], ...] = ()
 
 
+class _File(Struct, array_like=True):
+    """A snapshot of version 2: ``rest`` is all of it but nodes, waiting and running work, which are columns.
+
+    ``places`` are those of all running work, ``pods`` how many of them each has.
+    """
+
+    rest: Snapshot
+    nodes: Columns
+    pending: Columns
+    running: Columns
+    workloads: Columns
+    places: Columns
+    pods: list[int]
+
+
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Bytes of a snapshot file: ``MUSTERSNAP``, one version byte, then msgpack compressed by zlib."""
-    return _MAGIC + bytes([SNAPSHOT_VERSION]) + zlib.compress(msgspec.msgpack.encode(snapshot), 6)
+    rest = msgspec.structs.replace(
+        snapshot, fleet=msgspec.structs.replace(snapshot.fleet, nodes=()), pending=(), running=()
+    )
+    file = _File(
+        rest,
+        to_columns(snapshot.fleet.nodes, Node),
+        to_columns(snapshot.pending, Workload),
+        to_columns(snapshot.running, Running, ("workload", "pods")),
+        to_columns([run.workload for run in snapshot.running], Workload),
+        to_columns([place for run in snapshot.running for place in run.pods], PodPlacement),
+        [len(run.pods) for run in snapshot.running],
+    )
+    return _MAGIC + bytes([SNAPSHOT_VERSION]) + zlib.compress(msgspec.msgpack.encode(file), 6)
 
 
 def decode_snapshot(data: bytes, *, file: str = "snapshot") -> Snapshot:
-    """Read what `encode_snapshot` wrote; raises `InputError` on anything else."""
+    """Read what `encode_snapshot` wrote, or an older version of it; raises `InputError` on anything else."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC):
         raise InputError("is not a Muster snapshot", file=file, hint="write one with `muster snapshot save`")
     version = data[len(_MAGIC)]
@@ -149,11 +180,42 @@ def decode_snapshot(data: bytes, *, file: str = "snapshot") -> Snapshot:
             hint="read it with a newer Muster",
         )
     try:
-        return msgspec.msgpack.decode(zlib.decompress(data[len(_MAGIC) + 1 :]), type=Snapshot)
+        raw = zlib.decompress(data[len(_MAGIC) + 1 :])
+        with collector_paused():
+            if version == 1:
+                return msgspec.msgpack.decode(raw, type=Snapshot)
+            return _joined(msgspec.msgpack.decode(raw, type=_File))
     except zlib.error as error:
         raise InputError(f"is cut short or damaged ({error})", file=file, hint="copy it again") from None
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"does not hold a snapshot: {error}", file=file) from None
+
+
+def _joined(file: _File) -> Snapshot:
+    places, pods, end = from_columns(file.places, PodPlacement), list[tuple[PodPlacement, ...]](), 0
+    for count in file.pods:
+        pods.append(tuple(places[end : end + count]))
+        end += count
+    if end != len(places) or min(file.pods, default=0) < 0:
+        raise msgspec.ValidationError("places and pods do not agree")
+    workloads = from_columns(file.workloads, Workload)
+    running = from_columns(file.running, Running, {"workload": workloads, "pods": pods})
+    fleet = msgspec.structs.replace(file.rest.fleet, nodes=tuple(from_columns(file.nodes, Node)))
+    pending = tuple(from_columns(file.pending, Workload))
+    return msgspec.structs.replace(file.rest, fleet=fleet, pending=pending, running=tuple(running))
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """Make many objects without the garbage collector looking at all of them again and again meanwhile."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
