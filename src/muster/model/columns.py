@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import NODEFAULT, Struct
@@ -76,7 +77,8 @@ def from_columns(columns: Columns, kind: type[_Item], given: dict[str, Sequence[
 
 
 def _values(column: Column, field: msgspec.structs.FieldInfo) -> Sequence[Any]:
-    values: list[Any] = msgspec.msgpack.decode(column.values, type=list[field.type])
+    kind: Any = GenericAlias(list, (cast("Any", field).type,))
+    values = cast("list[Any]", msgspec.msgpack.decode(column.values, type=kind))
     if column.at is None:
         return values
     if column.at and not 0 <= min(column.at) <= max(column.at) < len(values):
