@@ -74,6 +74,7 @@ def _prepare_cache() -> None:
 _prepare_cache()
 
 import numba  # noqa: E402
+import numba.experimental.function_type  # noqa: E402  (by which numba knows the type of a function pointer)
 from numba import types  # noqa: E402
 from numba.core import caching  # noqa: E402
 
@@ -100,6 +101,19 @@ for _loader in ("_load_index", "_load_data"):
         setattr(caching.IndexDataCacheFile, _loader, _damaged_is_absent(getattr(caching.IndexDataCacheFile, _loader)))
 
 
+def _kept(cache: Any, signature: Any, context: Any) -> Any:
+    """What is on disk of a kernel, or None.
+
+    Numba first imports all that it could compile with, and SciPy to look whether it is there: a third of a second. To
+    load machine code takes none of that. Whatever goes wrong here, the normal way follows.
+    """
+    try:
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, context)
+    except Exception:
+        return None
+
+
 def _told_once(load: Callable[..., Any]) -> Callable[..., Any]:
     """The first kernel of this process that is not found on disk, and so is compiled, is told on a terminal."""
     told = False
@@ -107,7 +121,9 @@ def _told_once(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
     def call(*arguments: Any) -> Any:
         nonlocal told
-        found = load(*arguments)
+        found = _kept(*arguments)
+        if found is None:
+            found = load(*arguments)
         if found is None and not told:
             told = True
             if multiprocessing.parent_process() is None and sys.stderr.isatty():
