@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import multiprocessing
 import os
 import sys
@@ -74,9 +75,10 @@ def _prepare_cache() -> None:
 _prepare_cache()
 
 import numba  # noqa: E402
-import numba.experimental.function_type  # noqa: E402  (by which numba knows the type of a function pointer)
 from numba import types  # noqa: E402
 from numba.core import caching  # noqa: E402
+
+importlib.import_module("numba.experimental.function_type")  # else numba does not know function pointers yet
 
 
 def _damaged_is_absent(load: Callable[..., Any]) -> Callable[..., Any]:

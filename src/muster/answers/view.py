@@ -53,18 +53,24 @@ class View:
 
     def find(self, asked: str) -> Found:
         """The workload of a name, or of ``QUEUE/NAME`` or ``NAMESPACE/NAME``; raises `InputError` with near names."""
-        found = self._named.get(asked)
+        found = self._found(asked)
         if found is None:
             where, _, name = asked.rpartition("/")
-            found = self._named.get(name) if where else None
+            found = self._found(name) if where else None
             if found is None or where not in (found.workload.queue, found.workload.namespace):
                 raise self._unknown(asked)
         return found
 
+    def _found(self, name: str) -> Found | None:
+        each = self._named.get(name)
+        if each is None:
+            return None
+        return Found(each.workload, each) if isinstance(each, Running) else Found(each, None)
+
     @cached_property
-    def _named(self) -> dict[str, Found]:
-        named = {each.name: Found(each, None) for each in self.snapshot.pending}
-        named.update({each.workload.name: Found(each.workload, each) for each in self.snapshot.running})
+    def _named(self) -> dict[str, Workload | Running]:
+        named: dict[str, Workload | Running] = {each.name: each for each in self.snapshot.pending}
+        named.update({each.workload.name: each for each in self.snapshot.running})
         return named
 
     def _unknown(self, asked: str) -> InputError:

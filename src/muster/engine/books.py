@@ -48,6 +48,7 @@ class Books:
         InputError: for a snapshot that contradicts itself, naming the field.
     """
 
+    @collector_paused()
     def __init__(self, snapshot: Snapshot, config: Config) -> None:
         check_queues(snapshot.queues)
         self.config = config
@@ -73,9 +74,8 @@ class Books:
         self._rooms: dict[str, tuple[int, int]] = {}
         for use in snapshot.usage:
             self.shares.add_past((use.queue, use.user), use.gpu_s)
-        with collector_paused():
-            self._adopt_all(snapshot.running)
-            self._submit_all(snapshot.pending)
+        self._adopt_all(snapshot.running)
+        self._submit_all(snapshot.pending)
 
     @contextmanager
     def trial(self, searches: Iterable[MoveSearch] = ()) -> Generator[Self]:

@@ -89,12 +89,13 @@ class Cluster:
     ``flavored`` makes nodes of one flavor selectable: pods are then bound to the nodes of the flavor that is tried.
     A kind that was refused is not tried again before something was released on a node that one of its pods could use.
     ``tenants`` are those of the queues: pods that name none share GPUs as those of their queue. None: no tenants are
-    told apart, also not those that pods name.
+    told apart, also not those that pods name. ``shown`` is the fleet with its flavors as labels, where that is known.
     """
 
     def __init__(
-        self, fleet: Fleet, config: Config, *, flavored: bool, tenants: Mapping[str, str] | None = None
-    ) -> None:
+        self, fleet: Fleet, config: Config, *, flavored: bool, tenants: Mapping[str, str] | None = None,
+        shown: Fleet | None = None,
+    ) -> None:  # fmt: skip
         placement, whole = config.placement, config.keep_whole
         policy = find_policy(placement)
         if policy.needs_tuning or policy.needs_typical:
@@ -105,7 +106,7 @@ class Cluster:
         self._config = config
         self._empty: Cluster | None = None
         self.flavored = flavored
-        self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
+        self.state = FleetState(shown or (_with_flavors(fleet) if flavored else fleet))
         self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
         self.index = TopologyIndex(self.state)
         if whole and whole not in (*self.index.levels, *TOPOLOGY_LEVELS):
@@ -194,7 +195,8 @@ class Cluster:
     def emptied(self) -> Cluster:
         """The same nodes as they are, with nothing on them."""
         if self._empty is None:
-            self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants)
+            shown = replace(self.fleet, nodes=self.state.node_list)
+            self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants, shown=shown)
         return self._empty
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:

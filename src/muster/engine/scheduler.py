@@ -455,8 +455,17 @@ class Scheduler(Books):
         """The gangs that would be looked at before a gang as things are now: the first ones of each claim and kind."""
         mine = self.turn(gang)
         for claim in self.pending.claims:
-            for gangs in self.pending.of_claim(claim).values():
-                same = self.turn(gangs[0])[1:3]
+            rank = self.shares.rank(claim)
+            own: dict[str, int] = {}
+            for kind, gangs in self.pending.of_claim(claim).items():
+                flavors = self.flavors_of(kind) if self.queues else ()
+                for flavor in flavors:
+                    if flavor not in own:
+                        own[flavor] = self.quota.own_left(claim[0], flavor)
+                borrows = bool(self.queues) and all(kind.least.milli > own[flavor] for flavor in flavors)
+                same = borrows, rank  # as `turn` has them
+                if same > mine[1:3] and gangs[0].order[0] >= mine[0]:
+                    continue
                 # those of higher priority, and of the same those whose loan and rank, then order, come first
                 before = bisect_left(gangs, mine[0], key=lambda each: each.order[0])
                 if same < mine[1:3]:
