@@ -71,3 +71,34 @@ def test_first_uses_are_told_once_also_where_a_part_is_there(tmp_path: Path) -> 
     for kept in tmp_path.rglob("place.place_stream*"):
         kept.unlink()
     assert said_on_a_terminal(tmp_path, "--seeds", "1..2", "--jobs", "2").count(WORD) == 1
+
+
+KEPT_ONLY = """
+import sys
+from muster.engine.config import Config
+from muster.engine.scheduler import Scheduler
+from muster.model import Device, Fleet, Node, PodSet, PodShape, Snapshot, Workload
+node = Node("n", 8000, 0, tuple(Device(index, "T4") for index in range(2)))
+work = tuple(Workload(f"w{at}", (PodSet(PodShape(gpus=1)),), time_limit_s=60.0) for at in range(3))
+scheduler = Scheduler(Snapshot(Fleet((node,)), pending=work), Config())
+print([type(each).__name__ for each in scheduler.cycle(0.0).decisions], "numba.np.arraymath" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+def test_kept_kernels_are_loaded_without_what_the_compiler_compiles_with(tmp_path: Path) -> None:
+    environment = {**os.environ, "MUSTER_CACHE_DIR": str(tmp_path)}
+    compiled, kept = (
+        subprocess.run([sys.executable, "-c", KEPT_ONLY], capture_output=True, text=True, check=True, env=environment)
+        for _ in range(2)
+    )
+    assert compiled.stdout == "['Place', 'Place', 'Reserve'] True\n"
+    assert kept.stdout == "['Place', 'Place', 'Reserve'] False\n"
+    # one that is damaged, and one that is not there, are compiled again beside those that are kept
+    for name, damage in (("any_takes", b""), ("place_pods", b"rubbish"), ("place_gang", b"rubbish")):
+        for file in [*tmp_path.rglob(f"*.{name}-*.nbc")]:
+            file.write_bytes(damage)
+    again = subprocess.run(
+        [sys.executable, "-c", KEPT_ONLY], capture_output=True, text=True, check=True, env=environment
+    )
+    assert again.stdout == "['Place', 'Place', 'Reserve'] True\n"
