@@ -150,7 +150,7 @@ MISTAKES = [
     (("save", "nothing.snap", "-o", "x.snap"), "is neither a file nor a kind of snapshot"),
     (("show", "kubectl"), "kubectl"),
     (("show", "trace.csv"), "trace.csv: holds a workload, not a snapshot"),
-    (("show", "newer.snap"), "newer.snap: is a snapshot of version 9; this Muster reads up to 1; read it with a newer"),
+    (("show", "newer.snap"), "newer.snap: is a snapshot of version 9; this Muster reads up to 2; read it with a newer"),
     (("show", "cut.snap"), "cut.snap: is cut short or damaged"),
     (("diff", "RUN", "cut.snap"), "cut.snap: is cut short or damaged"),
 ]
