@@ -177,3 +177,21 @@ def test_history_of_another_source_is_used() -> None:
     bare = replace(without_run_times(run.scheduler.snapshot(60.0)), run_times=(PastRuns("all", (), (HOUR_S,) * 9),))
     told = forecast(View(bare), "b", budget=Budget(arrivals=False))
     assert told.expected_s == HOUR_S
+
+
+def test_what_others_have_borrowed_comes_back() -> None:
+    """A gang larger than all that its queue holds waits for the whole pool, and not for ever."""
+    fleet = read_fleet("uniform:nodes=4,gpus=8")[0]
+    flavor = fleet.nodes[0].flavor
+    queues = (Queue("org"), *(Queue(name, "org", quotas=(Quota(flavor, 16_000),)) for name in ("red", "blue")))
+    jobs = [
+        job("own", queue="blue", duration_s=9 * HOUR_S, time_limit_s=9 * HOUR_S),
+        job("lent", pods=3, queue="red", submitted_s=1.0, duration_s=HOUR_S, time_limit_s=HOUR_S),
+        job("large", pods=3, queue="blue", submitted_s=10.0, duration_s=HOUR_S, time_limit_s=HOUR_S),
+    ]
+    run = ClusterRun(Snapshot(fleet, queues), jobs, Config(reclaim=False))
+    run.run(600.0)
+    told = forecast(seen(run), "large", budget=Budget(samples=8, events=8, arrivals=False))
+    assert told.method == "queue ahead"
+    assert told.why is Reason.QUOTA
+    assert told.expected_s == pytest.approx(HOUR_S + 1.0, abs=2.0)

@@ -20,6 +20,8 @@ from muster.answers.lengths import Floats, Lengths
 from muster.answers.view import View
 from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
+from muster.engine.scheduler import Scheduler
+from muster.model.fleet import Node
 from muster.model.reasons import Reason, Tier
 from muster.model.workload import Workload
 
@@ -119,25 +121,29 @@ class _Pool:
         scheduler = view.scheduler
         self._gpu = gang.kind.milli > 0
         flavors = set(scheduler.flavors_of(gang.kind))
+        self._flavors, self._flavored = flavors, scheduler.cluster.flavored
         reason = scheduler.waits_for(gang, view.now_s)
         self.queue = gang.workload.queue if reason in (Reason.QUOTA, Reason.OVER_LIMIT) else None
         self.user = gang.workload.user if reason is Reason.OVER_LIMIT else None
-        self.runs: list[RunningGang] = [
-            run
-            for run in scheduler.running
-            if run.flavor in flavors and self._shares(run.workload) and self.held(run) > 0
-        ]
+        self.runs = self._running(scheduler)
+        self.free = 0.0
         if self.queue is not None:
             self.free = float(max(0, max(scheduler.quota.available(self.queue, each) for each in flavors)))
-        else:
-            nodes = [
-                node
-                for node in view.snapshot.fleet.nodes
-                if node.schedulable and (not scheduler.cluster.flavored or node.flavor in flavors)
-            ]
+            if self.free + sum(map(self.held, self.runs)) < self.units(gang.workload):
+                # what its queue holds is too little: it waits for what others have borrowed or hold of the loan
+                self.queue = self.user = None
+                self.runs = self._running(scheduler)
+        if self.queue is None:
+            nodes = [node for node in view.snapshot.fleet.nodes if self._may_use(node)]
             size = sum(1000 * node.healthy_gpus if self._gpu else node.cpu_milli for node in nodes)
-            self.free = max(0.0, size - sum(self.held(run) for run in self.runs))
-        self._flavors, self._flavored = flavors, scheduler.cluster.flavored
+            self.free = max(0.0, size - sum(map(self.held, self.runs)))
+
+    def _running(self, scheduler: Scheduler) -> list[RunningGang]:
+        shared = (run for run in scheduler.running if run.flavor in self._flavors and self._shares(run.workload))
+        return [run for run in shared if self.held(run) > 0]
+
+    def _may_use(self, node: Node) -> bool:
+        return node.schedulable and (not self._flavored or node.flavor in self._flavors)
 
     def _shares(self, workload: Workload) -> bool:
         return self.queue in (None, workload.queue) and self.user in (None, workload.user)
