@@ -34,8 +34,9 @@ class RunTimes:
     """
 
     def __init__(self, view: View, samples: int, seed: int) -> None:
-        self._snapshot, self._samples, self._seed = view.snapshot, samples, seed
-        self._lengths = Lengths(view.snapshot, view.config.run_s) if samples > 1 else None
+        self._snapshot = view.snapshot
+        rng = np.random.default_rng(seed)
+        self._lengths = Lengths(view.snapshot, view.config.run_s, samples, rng) if samples > 1 else None
         self._scheduler = Scheduler(replace(view.snapshot, pending=()), view.config) if samples == 1 else None
         self._before = {each.workload.name: each for each in view.snapshot.running}
         self._asked = {each.name: each for each in view.snapshot.pending}
@@ -46,16 +47,15 @@ class RunTimes:
             for each in (*view.snapshot.pending, *(run.workload for run in view.snapshot.running))
         )
         """Of so many jobs neither a limit nor work like them is known."""
-        rng = np.random.default_rng(seed)
         self._tables: list[dict[str, float]] = [{} for _ in range(samples)]
         for run in view.snapshot.running:
-            self._enter(run.workload, max(0.0, view.now_s - run.started_s), rng)
+            self._enter(run.workload, max(0.0, view.now_s - run.started_s))
         for workload in view.snapshot.pending:
-            self._enter(workload, None, rng)
+            self._enter(workload, None)
 
-    def _enter(self, workload: Workload, elapsed_s: float | None, rng: np.random.Generator) -> None:
+    def _enter(self, workload: Workload, elapsed_s: float | None) -> None:
         if self._lengths is not None:
-            drawn = self._lengths.draw(workload, elapsed_s or 0.0, self._samples, rng).tolist()
+            drawn = self._lengths.draw(workload, elapsed_s or 0.0)[0].tolist()
         else:
             assert self._scheduler is not None
             running = self._scheduler.running
@@ -76,7 +76,7 @@ class RunTimes:
         table, now_s = self._tables[sample], self._snapshot.taken_s
         for workload in snapshot.pending:
             if workload.name not in table:  # it is new
-                self._enter(workload, None, np.random.default_rng([self._seed, *workload.name.encode()]))
+                self._enter(workload, None)
         running: list[Running] = []
         for run in snapshot.running:
             name, was = run.workload.name, self._before[run.workload.name]
