@@ -37,6 +37,9 @@ from muster.sim.services import Service, ServiceFigures, figures_of, replicas_of
 WHOLE = -1
 """The pod number of a gang that is submitted as one."""
 
+LOOKS_PER_EVENT = 4
+"""What an event costs apart from the places that are looked for, in such looks: for budgets of simulated futures."""
+
 _SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT, _LEAVE = range(7)
 _BITS = 20
 
@@ -184,12 +187,13 @@ class ClusterRun:
     def run_until_started(self, jobs: Iterable[int], most_events: int) -> int:
         """Run until the jobs have started, nothing more happens, or so many events have been handled.
 
-        How many were handled.
+        How many were handled; `LOOKS_PER_EVENT` places that the scheduler looks for count as an event more.
         """
         waiting = {job for job in jobs if math.isnan(self.stories[job].started_s)}
-        handled = seen = 0
+        events, handled, seen, before = 0, 0, 0, self.scheduler.cluster.looks
         while waiting and handled < most_events and self._queue.step():
-            handled += 1
+            events += 1
+            handled = events + int(self.scheduler.cluster.looks - before) // LOOKS_PER_EVENT
             if len(self.spells) > seen:
                 waiting.difference_update(spell.job for spell in self.spells[seen:])
                 seen = len(self.spells)
