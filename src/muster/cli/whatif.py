@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.answers.times import moment, span
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, thousands, to_csv
 from muster.cli.source import seconds, source_options, view_of
-from muster.cli.times import instant_text, span_text
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ def _facts(view: View, found: Comparison, source: str) -> list[tuple[str, str]]:
 
     run_times = "as the scheduler takes them" if found.samples == 1 else f"drawn {found.samples} times"
     return [
-        ("Snapshot", f"{source} at {instant_text(view.now_s)}"),
+        ("Snapshot", f"{source} at {moment(view, view.now_s)}"),
         ("Jobs", f"{len(view.snapshot.running):,} run, {len(view.snapshot.pending):,} wait"),
-        ("Compared", f"starts over {span_text(found.end_s)}, use of the fleet over {span_text(found.use_s)}"),
+        ("Compared", f"starts over {span(found.end_s)}, use of the fleet over {span(found.use_s)}"),
         ("Run times", f"{run_times}, the same in all variants"),
         ("To come", "what will be submitted later is not known: nothing new comes"),
         ("Muster", __version__),
@@ -209,8 +209,8 @@ def _print(
     base = found.outcomes[0]
     running, waiting = len(view.snapshot.running), len(view.snapshot.pending)
     tell(
-        f"{source} at {instant_text(view.now_s)}: {running:,} running, {waiting:,} waiting. Starts are compared over "
-        f"{span_text(found.end_s)}, the use of the fleet over {span_text(found.use_s)}."
+        f"{source} at {moment(view, view.now_s)}: {running:,} running, {waiting:,} waiting. Starts are compared over "
+        f"{span(found.end_s)}, the use of the fleet over {span(found.use_s)}."
     )
     for outcome in found.outcomes[1:]:
         text = "; ".join(map(str, outcome.variant.changes))
@@ -221,7 +221,7 @@ def _print(
         Column("what", ""),
         *(Column(each.variant.name, each.variant.name, right=True) for each in found.outcomes),
     ]
-    print_table(columns, figure_rows(found, span_text))
+    print_table(columns, figure_rows(found, span))
     for title, groups in (("queue", [each.figures.by_queue for each in found.outcomes]),
                           ("GPUs", [each.figures.by_size for each in found.outcomes])):  # fmt: skip
         if len(groups[0]) > 1:
@@ -248,7 +248,7 @@ def _print_groups(title: str, groups: Sequence[Sequence[Waits]], columns: Sequen
         [
             groups[0][at].name or "-",
             thousands(groups[0][at].jobs),
-            *(waits_text(some[at], span_text) for some in groups),
+            *(waits_text(some[at], span) for some in groups),
         ]
         for at in shown
     ]
@@ -275,8 +275,8 @@ def _print_movers(outcome: Outcome, top: int) -> None:
         Column("later", "difference", right=True),
     ]  # fmt: skip
     rows = [
-        [each.job, each.queue or "-", number_text(each.gpus), start_text(each.before_s, "runs now", span_text),
-         start_text(each.after_s, "-", span_text), difference_text(each, span_text)]
+        [each.job, each.queue or "-", number_text(each.gpus), start_text(each.before_s, "runs now", span),
+         start_text(each.after_s, "-", span), difference_text(each, span)]
         for each in shown
     ]  # fmt: skip
     print_table(columns, rows)
@@ -299,7 +299,7 @@ def _closing(view: View, found: Comparison, options: Options) -> Iterator[str]:
     if found.unknown:
         jobs = "1 job" if found.unknown == 1 else f"{found.unknown:,} jobs"
         yield (
-            f"Of {jobs} neither a limit nor work like it is known: taken to run {span_text(view.config.run_s)} "
+            f"Of {jobs} neither a limit nor work like it is known: taken to run {span(view.config.run_s)} "
             "(--set run_s=SECONDS)."
         )
     if found.cut:
