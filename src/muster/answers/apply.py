@@ -19,6 +19,7 @@ from muster.answers.changes import Change, Move, SetJob, Stop, apply_changes
 from muster.answers.fixes import Fix
 from muster.answers.times import span
 from muster.answers.view import View
+from muster.answers.words import gpu_hours
 from muster.model.snapshot import Snapshot, save_snapshot
 
 
@@ -87,9 +88,9 @@ def displacement(fix: Fix) -> str:
     """``4.2 GPU-hours lost and 16 GPU-hours later``; empty where it costs others nothing."""
     parts: list[str] = []
     if fix.cost_gpu_s:
-        parts.append(f"{_hours(fix.cost_gpu_s)} lost")
+        parts.append(f"{gpu_hours(fix.cost_gpu_s)} lost")
     if fix.delayed_gpu_s:
-        parts.append(f"{_hours(fix.delayed_gpu_s)} later")
+        parts.append(f"{gpu_hours(fix.delayed_gpu_s)} later")
     return " and ".join(parts)
 
 
@@ -101,11 +102,6 @@ def cost_text(fix: Fix) -> str:
         starts = "starts at once"
     own = f"; its own work takes {fix.slowdown:.2f} times as long" if fix.slowdown and fix.slowdown > 1.005 else ""
     return f"{costs}; {starts}{own}."
-
-
-def _hours(gpu_s: float) -> str:
-    hours = gpu_s / 3600
-    return f"{hours:,.1f} GPU-hours" if hours >= 0.05 else f"{gpu_s / 60:,.1f} GPU-minutes"
 
 
 Told = Callable[[View, Fix], Iterator[str]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.answers.hostlist import compress
 from muster.answers.times import span
-from muster.answers.words import gpus, plural
+from muster.answers.words import gpu_hours, gpus, plural
 from muster.model.plan import Decision, Evict, Migrate, Place, PodPlacement, Quarantine, Reserve, Resize, Wait
 from muster.model.reasons import Reason
 
@@ -88,15 +88,15 @@ def text_of(record: dict[str, Any], now_s: float) -> str:
         case "wait":
             return f"waits: {record['text']}"
         case "evict":
-            return f"stopped{_for(record)}; {_hours(record['lost_gpu_s'])} of its work are lost"
+            return f"stopped{_for(record)}; {gpu_hours(record['lost_gpu_s'])} of its work are lost"
         case "reserve":
             sure = "" if record["sure"] else ", by predictions"
             where = f" on {record['nodes']}" if record["nodes"] else ""
             return f"will start in {span(record['start_s'] - now_s)}{where}{sure}"
         case "migrate":
-            return f"moves to {_stands(record)}{_for(record)}; that costs {_hours(record['cost_gpu_s'])}"
+            return f"moves to {_stands(record)}{_for(record)}; that costs {gpu_hours(record['cost_gpu_s'])}"
         case "resize":
-            cost = f"; that costs {_hours(record['cost_gpu_s'])}" if record["cost_gpu_s"] else ""
+            cost = f"; that costs {gpu_hours(record['cost_gpu_s'])}" if record["cost_gpu_s"] else ""
             return f"goes on with {plural(record['pods'], 'pod')} on {_stands(record)}{_for(record)}{cost}"
         case _:
             return f"nothing more starts on {record['nodes']}: {plural(len(record['failed']), 'workload')} failed there"
@@ -110,10 +110,6 @@ def _for(record: dict[str, Any]) -> str:
     why = _WHY.get(record["why"], record["why"])
     whom = f" for {record['for']}" if record["for"] else ""
     return f"{whom} ({why})" if why else whom
-
-
-def _hours(gpu_s: float) -> str:
-    return f"{gpu_s / 3600:.2g} GPU-hours" if gpu_s < 360_000 else f"{gpu_s / 3600:,.0f} GPU-hours"
 
 
 def counted(waits: Iterable[tuple[str, Reason]]) -> Iterator[dict[str, Any]]:

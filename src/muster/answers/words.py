@@ -22,6 +22,14 @@ def gpus(milli: float) -> str:
     return f"{whole:,g} GPU{'' if whole == 1 else 's'}"
 
 
+def gpu_hours(gpu_s: float) -> str:
+    """GPU-seconds as ``4.2 GPU-hours``, of little ``1.5 GPU-minutes``."""
+    hours = gpu_s / 3600
+    if hours < 0.05:
+        return f"{gpu_s / 60:.1f} GPU-minutes"
+    return f"{hours:.1f} GPU-hours" if hours < 100 else f"{hours:,.0f} GPU-hours"
+
+
 def listed(names: Iterable[str], most: int = 3) -> str:
     """``a, b and c``; of more than ``most`` names the first, and how many more."""
     shown = list(names)

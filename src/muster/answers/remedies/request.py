@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.answers.changes import SetJob
 from muster.answers.remedies.ask import Ask, Candidate
+from muster.answers.times import span
 from muster.answers.words import gpus, listed, plural, shape_of
 from muster.catalog import training_tflops
 from muster.engine.sizes import largest, sizes_of
@@ -236,18 +237,11 @@ def shorter(ask: Ask) -> Iterator[Candidate]:
         limit_s = math.floor((start_s - ask.now_s) / MINUTE_S) * MINUTE_S
         if not MINUTE_S <= limit_s < max(lasts_s, workload.time_limit_s or math.inf):
             continue
-        now = "none" if workload.time_limit_s is None else _hours(workload.time_limit_s)
-        title = (
-            f"give it a time limit of {_hours(limit_s)} (now {now}): it then ends before the reserved start behind it"
-        )
+        now = "none" if workload.time_limit_s is None else span(workload.time_limit_s)
+        title = f"give it a time limit of {span(limit_s)} (now {now}): it then ends before the reserved start behind it"
         found = _candidate(ask, "limit", title, ask.job(limit_s=limit_s))
         if found is not None:
             yield found
-
-
-def _hours(seconds: float) -> str:
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours and minutes else f"{hours} h" if hours else f"{minutes} min"
 
 
 def wrong_labels(ask: Ask) -> Iterator[Candidate]:
