@@ -22,3 +22,9 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(autouse=True)
+def _hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As wide as the pages in docs/ show it, whatever terminal the tests are run on."""
+    monkeypatch.setenv("COLUMNS", "100")

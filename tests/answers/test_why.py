@@ -226,7 +226,7 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
         Reason.DEPENDENCY, "r (runs) and gone (is not there",
     ),
     "it is held": (
-        lambda: world(nodes(2), waits=[job("a", not_before_s=NOW_S + 1800)]), Reason.HELD, "held until 1 h 30 min",
+        lambda: world(nodes(2), waits=[job("a", not_before_s=NOW_S + 1800)]), Reason.HELD, "held for 30 min more",
     ),
     # pairs that are easily confused, from both sides
     "quota or capacity: quota is left, nodes are full": (
@@ -374,9 +374,14 @@ def test_a_job_that_runs_or_starts_now_has_no_obstacle() -> None:
 def test_names() -> None:
     view = world(nodes(1), queues=[queue("team", 8, "")], waits=[job("llama-70b", queue="team", namespace="ns")])
     assert view.find("team/llama-70b") == view.find("llama-70b") == view.find("ns/llama-70b")
-    for wrong in ("llama-7b", "other/llama-70b"):
-        with pytest.raises(InputError, match="did you mean llama-70b"):
-            view.find(wrong)
+    with pytest.raises(InputError, match="did you mean llama-70b"):
+        view.find("llama-7b")
+    with pytest.raises(InputError, match="llama-70b is in queue team"):
+        view.find("other/llama-70b")
+    kube = world(nodes(1), waits=[job("a/x", queue="q"), job("b/y", queue="q"), job("c/y", queue="q")])
+    assert kube.find("x").workload.name == kube.find("q/x").workload.name == "a/x"
+    with pytest.raises(InputError, match="there is no job 'y'"):
+        kube.find("y")
 
 
 def test_gangs_ahead_are_those_that_are_looked_at_before() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from muster.catalog import FACTS, GPUS, LINKS, MIG_TABLES, SOURCES, find_gpu, find_link, mps, near_names
 from muster.catalog.names import normalized
+from muster.catalog.reliability import FAILURE_RATES
 from muster.catalog.training import (
     GEMMS,
     HOPS,
@@ -55,7 +56,7 @@ def test_each_source_is_used_and_has_a_date():
     for table in MIG_TABLES:
         used |= {table.names_source, table.placement_source, table.sm_source, table.reset_source}
         used |= {table.memory_source} - {None}
-    used |= {each.source for each in (*HOPS, *GEMMS)} | {TRAINING_PART_SOURCE, WIDTH_A_LAYER_SOURCE}
+    used |= {each.source for each in (*HOPS, *GEMMS, *FAILURE_RATES)} | {TRAINING_PART_SOURCE, WIDTH_A_LAYER_SOURCE}
     used.add(mps.SOURCE)
     assert used == set(SOURCES)
     assert all(source.title and any(part.isdigit() for part in source.date) for source in SOURCES.values())

@@ -131,7 +131,7 @@ def queue_document(
     """
     document: dict[str, Any] = {"schema": QUEUE, "now_s": view.now_s}
     if "tree" in parts:
-        document["queues"] = [_finite(msgspec.to_builtins(each)) for each in shares(view)]
+        document["queues"] = [_finite(msgspec.to_builtins(each)) for each in shares(view, queue)]
     if "waiting" in parts:
         found, total = waiting(view, queue=queue, most=most)
         document["total_waiting"] = total

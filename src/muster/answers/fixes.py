@@ -143,10 +143,11 @@ def find_fixes(
     search = _Search(view, name, most_trials)
     with _without_collection():
         search.run()
-    wait = Fix("wait", "wait", starts_in_s=max(0.0, start_s - view.now_s))
+    wait = Fix("wait", "do nothing, and wait", starts_in_s=max(0.0, start_s - view.now_s))
     # sorting keeps the order in which they were tried; new nodes displace nobody, and are the dearest all the same
     ranked = sorted(
-        _distinct([wait, *search.found]), key=lambda fix: (fix.kind == "add", fix.displaced_gpu_s, fix.starts_in_s)
+        _distinct([wait, *search.found]),
+        key=lambda fix: (fix.kind == "add", fix.displaced_gpu_s, fix.kind == "smaller", fix.starts_in_s),
     )
     return Found(tuple(ranked[:limit]), tuple(dict.fromkeys(search.untried)))
 

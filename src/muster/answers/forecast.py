@@ -106,7 +106,8 @@ class Forecast(Struct, frozen=True):
         why: where it never starts, or is held, the reason.
         waits_for: running work that it waits for, the first to end first.
         ahead: names of gangs that wait before it now, in no order; ``ahead_count`` is how many there are in all.
-        sure_s: the reserved start that rests on stated limits alone; it starts no later. NaN if there is none.
+        sure_s: the reserved start that rests on stated limits alone; it starts no later unless somebody goes
+            first by rank. NaN if there is none.
     """
 
     name: str
@@ -345,10 +346,13 @@ class _Forecaster:
         scheduler, now_s, name = self._view.scheduler, self._view.now_s, gang.workload.name
         slot = scheduler.slots.get(name)
         sure_s = slot.start_s if slot is not None and slot.sure else math.nan
-        if slot is not None and slot.sure:
+        # by rank, somebody else who waits may still go first; first come, first served nobody can
+        alone = self._view.config.ordering == "fifo" or len(scheduler.pending) == 1
+        kept = slot is not None and slot.sure and alone
+        if slot is not None and kept:
             starts = np.minimum(starts, slot.start_s)
         low_s, expected_s, high_s = (now_s + each for each in interval(starts - now_s, self._confidence, WIDER[method]))
-        high_s = min(high_s, sure_s) if sure_s == sure_s else high_s
+        high_s = min(high_s, sure_s) if kept else high_s
         ahead = list(scheduler.groups_ahead(gang))
         names = tuple(islice((each.workload.name for gangs in ahead for each in gangs), MOST_AHEAD))
         why = scheduler.waits_for(gang, now_s)

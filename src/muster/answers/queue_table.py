@@ -158,8 +158,12 @@ def _active(view: View, run: RunningGang) -> Active:
     )  # fmt: skip
 
 
-def shares(view: View) -> list[Share]:
-    """The tree of queues, each with the queues below it, for each flavor of which it may use anything."""
+def shares(view: View, only: str = "") -> list[Share]:
+    """The tree of queues, each with the queues below it, for each flavor of which it may use anything.
+
+    With ``only`` that queue and those below it.
+    """
+    below = set(_below(view.snapshot.queues, only)) if only else {each.name for each in view.snapshot.queues}
     scheduler = view.scheduler
     queues = view.snapshot.queues
     counts: dict[str, list[int]] = {queue.name: [0, 0] for queue in queues}
@@ -171,7 +175,7 @@ def shares(view: View) -> list[Share]:
     fair = {flavor: fair_shares(queues, scheduler.quota.nominal, flavor) for flavor in scheduler.quota.flavors}
     found: list[Share] = []
     for queue, depth in _tree(queues):
-        for flavor in scheduler.quota.flavors:
+        for flavor in scheduler.quota.flavors if queue.name in below else ():
             if not scheduler.quota.potential(queue.name, flavor) and not scheduler.quota.used(queue.name, flavor):
                 continue
             held = scheduler.quota.who_holds(queue.name, flavor)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.answers.times import moment
+from muster.answers.times import span, until
 from muster.answers.view import View
 from muster.answers.words import gpus, listed, plural, pods_of, shape_of
 from muster.engine.cluster import GangKind
@@ -281,8 +281,8 @@ def _reserved(facts: Facts) -> str:
         return f"It would fit, but {are} ahead of it, and nothing may pass them (queueing: strict)."
     slots = [slot for slot in scheduler.slots.values() if slot.name != facts.gang.workload.name]
     advance = [each for each in scheduler.reservations if each.end_s > facts.view.now_s]
-    kept = [f"{slot.name}, which starts at {moment(facts.view, slot.start_s)}" for slot in slots]
-    kept += [f"reservation {each.name} from {moment(facts.view, each.start_s)}" for each in advance]
+    kept = [f"{slot.name}, which starts {until(facts.view, slot.start_s)}" for slot in slots]
+    kept += [f"reservation {each.name}, which begins {until(facts.view, each.start_s)}" for each in advance]
     return f"It would fit now, but would be in the way of {listed(kept, 3) or 'work that is ahead of it'}."
 
 
@@ -307,7 +307,7 @@ def _dependency(facts: Facts) -> str:
 def _held(facts: Facts) -> str:
     workload = facts.gang.workload
     again = f", after {plural(workload.failures, 'failure')}" if workload.failures else ""
-    return f"It is held until {moment(facts.view, workload.not_before_s)}{again}."
+    return f"It is held for {span(workload.not_before_s - facts.view.now_s)} more{again}."
 
 
 _SENTENCES: dict[Reason, Callable[[Facts], str]] = {

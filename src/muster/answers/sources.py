@@ -33,17 +33,24 @@ def open_view(
     Raises:
         InputError: something is wrong with the source, an instant or a setting.
     """
-    snapshot, skipped = read_source(source, at_s)
+    if settings:
+        config_of(settings)  # what is wrong with one is told of it, not of the source
+    snapshot, skipped = read_source(source, at_s, settings)
     config = config_of({**dict(snapshot.settings), **(settings or {})}) if settings else None
     return View(snapshot, config), skipped
 
 
-def read_source(source: str, at_s: float | None = None) -> tuple[Snapshot, tuple[Skipped, ...]]:
-    """The snapshot of a source, as `open_view` takes it, and what was left out."""
+def read_source(
+    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None
+) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """The snapshot of a source, as `open_view` takes it, and what was left out.
+
+    Runs go by the settings from the start.
+    """
     if is_history(source):
         return _remembered(source, at_s), ()
     if is_run_file(source):
-        return simulated(source, at_s), ()
+        return simulated(source, at_s, settings), ()
     if at_s is not None:
         hint = "a snapshot is of one"
         raise InputError("only a run file or a history has instants to choose from", field="--at", hint=hint)
@@ -84,14 +91,14 @@ def is_run_file(source: str) -> bool:
     return source.endswith((".yaml", ".yml")) and not holds_document(read_head(source))
 
 
-def simulated(path: str, at_s: float | None = None) -> Snapshot:
+def simulated(path: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None) -> Snapshot:
     """The snapshot of a run file's simulation at an instant: what its scheduler knows, and not how long work will run.
 
     Raises `InputError` for a run file that is wrong, and where the run ends before the instant.
     """
     from muster.sim.run_file import prepare_run
 
-    run = prepare_run(path).run
+    run = prepare_run(path, settings).run
     run.run(at_s)
     if at_s is not None and not math.isclose(run.now_s, at_s) and run.now_s < at_s:
         what = f"the run ends at {run.now_s:g} s, before {at_s:g} s"

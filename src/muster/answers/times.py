@@ -46,6 +46,13 @@ def moment(view: View, time_s: float) -> str:
     return f"{at:%a %H:%M}" if abs(time_s - view.now_s) < 6 * 86400 else f"{at:%Y-%m-%d %H:%M}"
 
 
+def until(view: View, time_s: float) -> str:
+    """An instant to come: ``Tue 14:20`` of clusters; of a simulated one how far it is, ``in 5 h 2 min``."""
+    if view.now_s >= EPOCH_S or math.isinf(time_s):
+        return moment(view, time_s)
+    return f"in {span(time_s - view.now_s)}" if time_s > view.now_s else "now"
+
+
 def instant(time_s: float) -> str:
     """An instant to the second: ``2026-11-30 14:03:05 UTC``; of a simulated cluster ``5400 s (1 h 30 min)``."""
     if math.isinf(time_s):

@@ -57,9 +57,19 @@ class View:
         if found is None:
             where, _, name = asked.rpartition("/")
             found = self._found(name) if where else None
-            if found is None or where not in (found.workload.queue, found.workload.namespace):
+            if found is not None and where not in (found.workload.queue, found.workload.namespace):
+                found = None
+            if found is None:
+                found = self._of_namespace(where, name)
+            if found is None:
                 raise self._unknown(asked)
         return found
+
+    def _of_namespace(self, where: str, name: str) -> Found | None:
+        """Work of Kubernetes is called NAMESPACE/NAME: the only one that ends in NAME, in a queue if that is said."""
+        ends = [each for each in self._named if each.endswith(f"/{name}")]
+        found = [each for each in map(self._found, ends) if each and where in ("", each.workload.queue)]
+        return found[0] if len(found) == 1 else None
 
     def _found(self, name: str) -> Found | None:
         each = self._named.get(name)
@@ -82,7 +92,13 @@ class View:
         elif asked in self.snapshot.finished:
             hint = "it has ended"
         else:
-            hint = near(asked.rpartition("/")[2], names) or "`muster queue` lists what waits and runs"
+            short = asked.rpartition("/")[2]
+            there = self._found(short)
+            if there is not None:
+                return InputError(
+                    f"there is no job {asked[:80]!r}", hint=f"{short} is in queue {there.workload.queue or '(none)'}"
+                )
+            hint = near(short, names) or "`muster queue` lists what waits and runs"
         return InputError(f"there is no job {asked[:80]!r}", hint=hint)
 
     def gang(self, name: str) -> Gang | RunningGang:

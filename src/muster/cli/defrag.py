@@ -142,6 +142,7 @@ def _commands(plan: RoomPlan, kind: str) -> Iterator[str]:
     if kind == "whatif":
         yield "; ".join(str(each.change) for each in plan.moves)
         return
+    from muster.answers.by_hand.slurm import job_id
     from muster.answers.hostlist import compress, expand
 
     left = dict.fromkeys(name for each in plan.moves for name in expand(each.from_nodes))
@@ -155,7 +156,7 @@ def _commands(plan: RoomPlan, kind: str) -> Iterator[str]:
     hosts = shlex.quote(compress(left))
     yield f"scontrol update NodeName={hosts} State=DRAIN Reason={shlex.quote(f'room for {plan.target}')}"
     for each in plan.moves:
-        job = shlex.quote(each.job)
+        job = job_id(each.job)
         nodes = dict.fromkeys(pod.node for pod in each.change.pods)
         yield f"scontrol requeuehold {job}"
         yield f"scontrol update JobId={job} ReqNodeList={shlex.quote(','.join(nodes))}"

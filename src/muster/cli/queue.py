@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, to_csv
-from muster.cli.source import source_options, view_of
+from muster.cli.source import again, source_options, view_of
 from muster.cli.starts import between
 from muster.errors import InputError
 
@@ -51,7 +51,7 @@ def command(
         parts = ("waiting",)
 
     def draw() -> None:
-        _draw(view_of(source, at, settings), queue, parts, None if everything else SHOWN, output)
+        _draw(view_of(source, at, settings), queue, parts, None if everything else SHOWN, output, again(source, at))
 
     if watch:
         _watch(source, draw)
@@ -59,7 +59,8 @@ def command(
         draw()
 
 
-def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output: str) -> None:
+def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output: str, of: str) -> None:
+    """``of`` are the options that name the source again."""
     from muster.answers.documents import queue_document
 
     known = {each.name for each in view.snapshot.queues}
@@ -73,26 +74,35 @@ def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output
     if output in ("json", "yaml"):
         emit_document(document, output)
     elif machine:
-        records = document[{"tree": "queues"}.get(parts[0], parts[0])]
+        records = [flat(each) for each in document[{"tree": "queues"}.get(parts[0], parts[0])]]
         if output == "csv":
             click.echo(to_csv(records, list(records[0]) if records else ["job"]), nl=False)
         else:
             click.echo("".join(f"{each.get('job', each.get('queue'))}\n" for each in records), nl=False)
     else:
-        _print(view, document, parts, wide=output == "wide")
+        _print(view, document, parts, of, wide=output == "wide")
 
 
-def _print(view: View, document: dict[str, Any], parts: Sequence[str], *, wide: bool) -> None:
+def flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with one value a column: of the start only when."""
+    found = dict(record)
+    if "start" in found:
+        start: Mapping[str, Any] = found.pop("start") or {}
+        found.update({key: start.get(key) for key in ("expected_s", "low_s", "high_s")})
+    return found
+
+
+def _print(view: View, document: dict[str, Any], parts: Sequence[str], of: str, *, wide: bool) -> None:
     first = True
     for part, show in (("tree", _tree), ("waiting", _waiting), ("running", _running)):
         if part in parts:
             if not first:
                 click.echo()
-            show(view, document, wide)
+            show(view, document, of, wide)
             first = False
 
 
-def _tree(view: View, document: dict[str, Any], wide: bool) -> None:
+def _tree(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     if not document["queues"]:
         tell("There are no queues with quotas: work is limited by room alone.")
         return
@@ -111,7 +121,7 @@ def _tree(view: View, document: dict[str, Any], wide: bool) -> None:
     print_table(columns, rows, "Queues, in GPUs", fold=not wide)
 
 
-def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
+def _waiting(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     from muster.answers.times import span
 
     found, total = document["waiting"], document["total_waiting"]
@@ -135,7 +145,7 @@ def _waiting(view: View, document: dict[str, Any], wide: bool) -> None:
     print_table(columns, rows, f"Waiting: {total:,} {'gang' if total == 1 else 'gangs'}", fold=not wide)
     if len(found) < total:
         tell(f"... and {total - len(found):,} more (--all lists them)")
-    tell(f"Why one waits: muster why {found[0]['job']}")
+    tell(f"Why one waits: muster why {found[0]['job']}{of}")
 
 
 def starts_of(view: View, each: Mapping[str, Any]) -> tuple[str, str]:
@@ -150,24 +160,25 @@ def starts_of(view: View, each: Mapping[str, Any]) -> tuple[str, str]:
     return span(max(0.0, told["expected_s"] - view.now_s)), between(view, told)
 
 
-def _running(view: View, document: dict[str, Any], wide: bool) -> None:
-    from muster.answers.times import moment, span
+def _running(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
+    from muster.answers.times import EPOCH_S, span, until
 
     found, total = document["running"], document["total_running"]
+    ends = "ends in" if view.now_s < EPOCH_S else "ends"
     if not total:
         tell("Nothing runs.")
         return
     columns = [
         Column("job", "job"), Column("queue", "queue"), Column("gpus", "GPUs", right=True),
         Column("ran", "ran", right=True), Column("progress", "done", right=True),
-        Column("unsaved", "checkpoint", right=True), Column("end", "expected end", right=True), Column("note", "note"),
+        Column("unsaved", "checkpoint", right=True), Column("end", ends, right=True), Column("note", "note"),
     ]  # fmt: skip
     rows = [
         [
             each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
             "" if each["progress"] is None else f"{each['progress']:.0%}",
             "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
-            ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), note_of(each),
+            ("" if each["sure"] else "~") + until(view, each["expected_end_s"]).removeprefix("in "), note_of(each),
         ]
         for each in found
     ]  # fmt: skip

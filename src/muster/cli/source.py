@@ -46,6 +46,15 @@ def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
     return view
 
 
+def again(source: str, at: str | None) -> str:
+    """The options that name the source once more, for a next command; nothing where the environment names it."""
+    import os
+    import shlex
+
+    named = "" if os.environ.get("MUSTER_FROM") == source else f" --from {shlex.quote(source)}"
+    return named + (f" --at {shlex.quote(at)}" if at else "")
+
+
 def at_of(source: str, at: str | None) -> float | None:
     """``--at`` in seconds: of a history a time of day or a date, too. Raises `InputError`."""
     from muster.answers.sources import instant_in, is_history

@@ -35,15 +35,15 @@ def start_lines(view: View, start: Mapping[str, Any]) -> list[str]:
         return ["It will not start as things are."]
     clock = f" (about {moment(view, start['expected_s'])})" if view.now_s >= EPOCH_S else ""
     basis = {
-        "simulated": f"from {plural(start['samples'], 'run')} of the snapshot into the future",
+        "simulated": f"{plural(start['samples'], 'run')} into the future, with work coming as it does now",
         "queue ahead": "from what is ahead of it and what running work gives back: a rough figure",
     }.get(start["method"], "")
     wait = span(max(0.0, start["expected_s"] - view.now_s))
     lines = [f"Starts in about {wait}{clock}; {start['confidence']:.0%}: {between(view, start)} ({basis})."]
     if start["sure_s"] is not None:
-        lines.append(
-            f"At the latest in {span(start['sure_s'] - view.now_s)}: all that it waits for has a limit by then."
-        )
+        reserved = f"Its reserved start is in {span(start['sure_s'] - view.now_s)}"
+        overtaken = "" if view.config.ordering == "fifo" else ", unless somebody who waits overtakes it by rank"
+        lines.append(f"{reserved}: all that it waits for has a limit by then{overtaken}.")
     waits_for = start["waits_for"]
     if waits_for:
         told = [f"{each['job']} ({_end(view, each['ends_s'])})" for each in waits_for]

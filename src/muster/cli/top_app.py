@@ -19,7 +19,7 @@ from textual.widgets.data_table import RowDoesNotExist
 
 from muster.answers.documents import fleet_document, queue_document
 from muster.answers.forecast import Budget
-from muster.answers.times import moment, span
+from muster.answers.times import instant, span, until
 from muster.answers.view import View
 from muster.answers.why import why
 from muster.cli.queue import note_of, starts_of
@@ -36,7 +36,7 @@ Row = tuple[str, list[str]]
 
 TABLES: dict[str, tuple[str, ...]] = {
     "waiting": ("#", "job", "queue", "GPUs", "waited", "waits for", "starts in", "80 % within", "borrows"),
-    "running": ("job", "queue", "GPUs", "ran", "done", "checkpoint", "expected end", "note"),
+    "running": ("job", "queue", "GPUs", "ran", "done", "checkpoint", "ends in", "note"),
     "queues": ("queue", "flavor", "guaranteed", "fair", "used", "borrowed", "lent", "available", "waiting"),
     "fleet": ("flavor", "nodes", "closed", "GPUs", "allocated", "free", "on whole nodes", "closed GPUs", "unhealthy"),
 }
@@ -221,9 +221,7 @@ def headline(view: View) -> str:
     share = f" ({used / gpus:.0%})" if gpus else ""
     whole = f"{total('whole_free_milli'):,g} of these on whole nodes"
     work = f"{len(scheduler.running):,} gangs run, {len(scheduler.pending):,} wait"
-    return (
-        f"{gpus:,g} GPUs: {used:,g} allocated{share}, {free:,g} free, {whole}.  {work}.  At {moment(view, view.now_s)}."
-    )
+    return f"{gpus:,g} GPUs: {used:,g} allocated{share}, {free:,g} free, {whole}.  {work}.  At {instant(view.now_s)}."
 
 
 def rows_of(view: View) -> dict[str, list[Row]]:
@@ -249,7 +247,7 @@ def _running(view: View, each: Mapping[str, Any]) -> list[str]:
         each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
         "" if each["progress"] is None else f"{each['progress']:.0%}",
         "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
-        ("" if each["sure"] else "~") + moment(view, each["expected_end_s"]), note_of(each),
+        ("" if each["sure"] else "~") + until(view, each["expected_end_s"]).removeprefix("in "), note_of(each),
     ]  # fmt: skip
 
 

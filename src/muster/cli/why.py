@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.cli.output import Column, emit_document, print_table, say, tell
-from muster.cli.source import source_options, view_of
+from muster.cli.source import again, source_options, view_of
 from muster.cli.starts import start_lines
 
 if TYPE_CHECKING:
@@ -62,17 +62,17 @@ def command(
     elif step is not None:
         _print_nodes(view, told, step)
     else:
-        show_why(view, told)
+        show_why(view, told, again(source, at))
         if how:
             _print_how(view, told)
     raise click.exceptions.Exit(1 if told.blockers else 0)
 
 
-def show_why(view: View, told: Why) -> None:
-    """Print it for people."""
+def show_why(view: View, told: Why, of: str = "") -> None:
+    """Print it for people; ``of`` are the options that name the source again."""
     from muster.answers.documents import start_document
     from muster.answers.sentences import tag
-    from muster.answers.times import moment, span
+    from muster.answers.times import span, until
     from muster.answers.words import pods_of
 
     workload = told.workload
@@ -82,7 +82,7 @@ def show_why(view: View, told: Why) -> None:
     if told.state == "runs":
         run = view.scheduler.running[workload.name]
         tell(f"{begin} has run for {span(view.now_s - run.started_s)}{where}.")
-        tell(f"It should end at {moment(view, run.limit_s)} ({'its limit' if run.sure else 'predicted'}).")
+        tell(f"It should end {until(view, run.limit_s)} ({'its limit' if run.sure else 'predicted'}).")
         _print_place(told)
         return
     if told.state == "starts":
@@ -99,7 +99,7 @@ def show_why(view: View, told: Why) -> None:
         click.echo()
         for line in start_lines(view, start_document(told.forecast)):
             tell(line)
-    _print_fixes(told)
+    _print_fixes(told, of)
     if others or told.quota:
         click.echo()
         tell("Also true:")
@@ -110,7 +110,7 @@ def show_why(view: View, told: Why) -> None:
                 tell(f"  {held.describe()}.")
 
 
-def _print_fixes(told: Why) -> None:
+def _print_fixes(told: Why, of: str) -> None:
     """Ways to start sooner: what each costs others and itself, and how it is applied."""
     from muster.answers.times import span
 
@@ -136,7 +136,7 @@ def _print_fixes(told: Why) -> None:
         tell(f"Not tried, as it would take too long: {', '.join(told.untried)}.")
     if len(told.fixes) > 1:
         first = next(number for number, fix in enumerate(told.fixes, 1) if fix.changes)
-        tell(f"How to carry one out: muster why {told.workload.name} --apply {first}")
+        tell(f"How to carry one out: muster why {told.workload.name} --apply {first}{of}")
 
 
 def _cost(fix: Fix) -> str:
@@ -184,14 +184,16 @@ def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:
 def _print_place(told: Why) -> None:
     from collections import Counter
 
+    from muster.answers.hostlist import compress
+    from muster.answers.words import plural
+
     if told.place is None:
         return
-    on = Counter(pod.node for pod in told.place.pods)
-    rows = [[node, f"{count:,}"] for node, count in list(on.items())[:20]]
-    click.echo()
-    print_table([Column("node", "node"), Column("pods", "pods", right=True)], rows)
-    if len(on) > 20:
-        tell(f"... and {len(on) - 20:,} more nodes (-o json lists all)")
+    alike: dict[int, list[str]] = {}
+    for node, count in Counter(pod.node for pod in told.place.pods).items():
+        alike.setdefault(count, []).append(node)
+    for count, nodes in alike.items():
+        tell(f"{plural(count, 'pod')} on {'each of ' if len(nodes) > 1 else ''}{compress(nodes)}")
 
 
 def _print_nodes(view: View, told: Why, step: str) -> None:

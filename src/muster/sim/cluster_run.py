@@ -37,7 +37,7 @@ from muster.sim.services import Service, ServiceFigures, figures_of, replicas_of
 WHOLE = -1
 """The pod number of a gang that is submitted as one."""
 
-LOOKS_PER_EVENT = 4
+LOOKS_PER_EVENT = 16
 """What an event costs apart from the places that are looked for, in such looks: for budgets of simulated futures."""
 
 _SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT, _LEAVE = range(7)

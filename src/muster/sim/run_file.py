@@ -5,7 +5,7 @@ The fields are explained in docs/reference/run-file.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -193,15 +193,15 @@ class PreparedRun(Struct):
     notes: tuple[str, ...]
 
 
-def prepare_run(path: str) -> PreparedRun:
-    """Read and check a run file, and all that it names.
+def prepare_run(path: str, settings: Mapping[str, Any] | None = None) -> PreparedRun:
+    """Read and check a run file, and all that it names; ``settings`` go before those of its ``config``.
 
     Raises:
         InputError: something is wrong: with the file, the line and the field's path, such as ``queues[1].weight``.
     """
     document = read_document(path)
     asked = document.convert(RunDocument)
-    preset, config = _config(document)
+    preset, config = _config(document, settings or {})
     fleet = _fleet(document, asked)
     queues = _queues(document, asked)
     workloads, origins, skipped = _workloads(document, asked, fleet)
@@ -245,8 +245,8 @@ def run_file_schema() -> dict[str, Any]:
 # -- the parts --------------------------------------------------------------------------------------------------------
 
 
-def _config(document: Document) -> tuple[str, Config]:
-    given = dict(document.data.get("config") or {})
+def _config(document: Document, settings: Mapping[str, Any]) -> tuple[str, Config]:
+    given = {**(document.data.get("config") or {}), **settings}
     preset = given.pop("preset", "muster")
     if not isinstance(preset, str) or preset not in PRESETS:
         shown = str(preset)[:40]
