@@ -166,7 +166,7 @@ def test_the_command(worked: str, capfd: pytest.CaptureFixture[str]) -> None:
     _, out, _ = muster(capfd, *where, "--for", "train", "--commands", "kubectl")
     assert out.splitlines()[0] == "kubectl cordon node-4 node-3"
     _, out, _ = muster(capfd, *where, "--for", "train", "--commands", "slurm")
-    assert "scontrol update JobId=long-4 ReqNodeList=node-2" in out
+    assert "scontrol update JobId=$(squeue -h -o %A --name=long-4) ReqNodeList=node-2" in out
     code, out, err = muster(capfd, *where, "--whole-nodes", "4", "--commands", "slurm")
     assert (code, out, "moves free nothing" in err) == (1, "", True)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from msgspec import Struct
 
+from muster.answers.by_hand.quoting import quoted_one
 from muster.answers.view import View
 from muster.answers.why import Why
 
@@ -23,10 +23,10 @@ class HandStep(Struct, frozen=True):
 def by_hand(view: View, told: Why) -> Iterator[HandStep]:
     """The steps for one job."""
     workload = told.workload
-    name, queue = shlex.quote(workload.name.rpartition("/")[2]), shlex.quote(workload.queue or "QUEUE")
-    space = workload.namespace or "NAMESPACE"
+    name, queue = quoted_one(workload.name.rpartition("/")[2]), quoted_one(workload.queue or "QUEUE")
+    space = quoted_one(workload.namespace or "NAMESPACE")
     resource = _resource(told)
-    node = _one_node(view, told)
+    node = quoted_one(_one_node(view, told))
     yield HandStep(
         "What the scheduler says of it",
         f"kubectl -n {space} describe workload {name}; kubectl -n {space} get events --field-selector"
@@ -69,7 +69,7 @@ def by_hand(view: View, told: Why) -> Iterator[HandStep]:
 
 def _resource(told: Why) -> str:
     profiles = [each.shape.mig_profile for each in told.workload.pod_sets if each.shape.mig_profile]
-    name = f"nvidia.com/mig-{profiles[0]}" if profiles else "nvidia.com/gpu"
+    name = f"nvidia.com/mig-{quoted_one(profiles[0])}" if profiles else "nvidia.com/gpu"
     return name.replace(".", "\\.")
 
 

@@ -16,6 +16,10 @@ EPOCH_S = 1e9
 """Times beyond this (September 2001) are read as seconds since 1970: those of real clusters."""
 
 
+LAST_S = 253_402_300_799.0
+"""The last second of the year 9999: what is beyond has no date."""
+
+
 def span(seconds: float) -> str:
     """``0 s``, ``45 s``, ``12 min``, ``3 h 12 min``, ``4.1 d`` or ``never``."""
     if math.isnan(seconds):
@@ -30,7 +34,7 @@ def span(seconds: float) -> str:
     if minutes < 48 * 60:
         hours, rest = divmod(minutes, 60)
         return f"{hours} h {rest} min" if rest else f"{hours} h"
-    return f"{seconds / 86400:,.1f} d"
+    return f"{seconds / 86400:,.1f} d" if seconds < LAST_S else f"{seconds:g} s"
 
 
 def moment(view: View, time_s: float) -> str:
@@ -40,6 +44,8 @@ def moment(view: View, time_s: float) -> str:
     """
     if math.isinf(time_s):
         return "never"
+    if abs(time_s) > LAST_S or abs(view.now_s) > LAST_S:
+        return f"{time_s:g} s"
     if view.now_s < EPOCH_S:
         return span(time_s)
     at = datetime.fromtimestamp(time_s, UTC)
@@ -57,6 +63,8 @@ def instant(time_s: float) -> str:
     """An instant to the second: ``2026-11-30 14:03:05 UTC``; of a simulated cluster ``5400 s (1 h 30 min)``."""
     if math.isinf(time_s):
         return "never"
+    if abs(time_s) > LAST_S:
+        return f"{time_s:g} s"
     if time_s < EPOCH_S:
         return f"{time_s:.7g} s ({span(time_s)})" if time_s >= 60 else span(time_s)
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

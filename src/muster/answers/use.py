@@ -55,14 +55,14 @@ def measure_use(run: ClusterRun, fleet: Fleet, from_s: float, end_s: float) -> U
                 nodes += (position[pod.node], position[pod.node])
                 times += (start_s, stop_s)
                 milli += (len(pod.devices) * pod.gpu_milli, -len(pod.devices) * pod.gpu_milli)
-    node, time, change = np.array(nodes), np.array(times), np.array(milli)
+    node, time, change = np.array(nodes, np.int64), np.array(times), np.array(milli, np.int64)
     order = np.lexsort((time, node))
     node, time, change = node[order], time[order], change[order]
     used = np.cumsum(change)  # of one node after the other: each begins and ends with nothing in use
     until = np.append(time[1:], end_s)
     until[np.append(node[1:] != node[:-1], True)] = end_s
     lasts = until - time
-    size = np.array([each.healthy_gpus * WHOLE_GPU_MILLI if _is_open(each) else 0 for each in fleet])[node]
+    size = np.array([each.healthy_gpus * WHOLE_GPU_MILLI if _is_open(each) else 0 for each in fleet], np.int64)[node]
     span_s = max(end_s - from_s, 1e-9)
     whole = float((lasts * ((used == 0) & (size > 0))).sum()) / span_s
     stranded = float((lasts * np.where(used > 0, np.maximum(size - used, 0), 0)).sum()) / span_s / WHOLE_GPU_MILLI

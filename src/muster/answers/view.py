@@ -27,6 +27,7 @@ class View:
     """
 
     def __init__(self, snapshot: Snapshot, config: Config | None = None) -> None:
+        check_names(snapshot)
         self.snapshot = snapshot
         self.config = config_of(dict(snapshot.settings)) if config is None else config
         self.now_s = snapshot.taken_s
@@ -105,6 +106,17 @@ class View:
         """The engine's object of a workload, waiting or running, after the cycle."""
         scheduler = self.scheduler
         return scheduler.running[name] if name in scheduler.running else scheduler.pending.gangs[name]
+
+
+def check_names(snapshot: Snapshot) -> None:
+    """Raise `InputError` for a name that a terminal or a shell would not take as text: with control characters."""
+    work = (*snapshot.pending, *(run.workload for run in snapshot.running))
+    owners = {part for each in work for part in (each.queue, each.user, each.namespace)}
+    names = {"node": (node.name for node in snapshot.fleet.nodes), "job": (each.name for each in work)}
+    for what, some in {**names, "queue, user or namespace": sorted(owners)}.items():
+        for name in some:
+            if not name.isprintable():
+                raise InputError(f"the {what} {name[:60]!r} has control characters in its name", hint="rename it")
 
 
 class Found(NamedTuple):

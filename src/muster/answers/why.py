@@ -111,7 +111,7 @@ def _waits(view: View, gang: Gang) -> Why:
         return Why(workload, "waits", (Blocker(gated, headline(gated, facts), first=True),))
     told = {flavor: scheduler.refused_on(gang, flavor) for flavor in scheduler.flavors_of(gang.kind)}
     dominant = nearest(list(told.values()))
-    flavor = next(flavor for flavor, reason in told.items() if reason is dominant)
+    flavor = next((flavor for flavor, reason in told.items() if reason is dominant), "")
     room = cause(scheduler.cluster, kind, flavor)
     facts = Facts(view, gang, flavor, room, _funnels(view, gang, kind, flavor), quota)
     if gated is not None and dominant.tier > Tier.OVER_LIMIT:

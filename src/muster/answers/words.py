@@ -25,9 +25,9 @@ def gpus(milli: float) -> str:
 def gpu_hours(gpu_s: float) -> str:
     """GPU-seconds as ``4.2 GPU-hours``, of little ``1.5 GPU-minutes``."""
     hours = gpu_s / 3600
-    if hours < 0.05:
+    if 0 < hours < 0.05:
         return f"{gpu_s / 60:.1f} GPU-minutes"
-    return f"{hours:.1f} GPU-hours" if hours < 100 else f"{hours:,.0f} GPU-hours"
+    return f"{f'{hours:.1f}'.removesuffix('.0')} GPU-hours" if hours < 100 else f"{hours:,.0f} GPU-hours"
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from muster.cli.output import say
-from muster.cli.source import seconds, settings_given, source_options, view_of
+from muster.cli.source import at_of, settings_given, source_options, view_of
 from muster.errors import InputError
 
 EPILOG = """\b
@@ -45,14 +45,15 @@ def _serve(source: str, at: str | None, settings: tuple[str, ...], listen: str) 
     from muster.service.metrics import registry_of
 
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6) or not 0 < int(port) < 65536:
         raise InputError(f"{listen!r} is not HOST:PORT", field="--listen", hint="such as 127.0.0.1:9400")
-    latest = Latest(source, None if at is None else seconds(at, "--at"), settings_given(settings))
+    latest = Latest(source, at_of(source, at), settings_given(settings))
     latest.view()  # what is wrong with the source is told now
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry_of(latest.view))
-    except OSError as error:
-        raise InputError(f"cannot listen on {listen} ({error.strerror or error})", field="--listen") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {listen[:80]!r} ({why})", field="--listen") from None
     say(f"http://{listen}/metrics; Ctrl-C ends it.")
     try:
         thread.join()

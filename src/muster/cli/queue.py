@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,9 @@ def _waiting(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     print_table(columns, rows, f"Waiting: {total:,} {'gang' if total == 1 else 'gangs'}", fold=not wide)
     if len(found) < total:
         tell(f"... and {total - len(found):,} more (--all lists them)")
-    tell(f"Why one waits: muster why {found[0]['job']}{of}")
+    from muster.answers.by_hand.quoting import quoted
+
+    tell(f"Why one waits: muster why {quoted(found[0]['job'])}{of}")
 
 
 def starts_of(view: View, each: Mapping[str, Any]) -> tuple[str, str]:
@@ -161,7 +164,7 @@ def starts_of(view: View, each: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _running(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
-    from muster.answers.times import EPOCH_S, span, until
+    from muster.answers.times import EPOCH_S, span
 
     found, total = document["running"], document["total_running"]
     ends = "ends in" if view.now_s < EPOCH_S else "ends"
@@ -175,10 +178,10 @@ def _running(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     ]  # fmt: skip
     rows = [
         [
-            each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
+            each["job"], each["queue"], _gpus(each["gpu_milli"]), "" if each["ran_s"] is None else span(each["ran_s"]),
             "" if each["progress"] is None else f"{each['progress']:.0%}",
             "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
-            ("" if each["sure"] else "~") + until(view, each["expected_end_s"]).removeprefix("in "), note_of(each),
+            end_of(view, each), note_of(each),
         ]
         for each in found
     ]  # fmt: skip
@@ -187,6 +190,14 @@ def _running(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
         tell(f"... and {total - len(found):,} more (--all lists them)")
     if any(not each["sure"] for each in found):
         tell("~ predicted: it has no limit of its own, or outlived it")
+
+
+def end_of(view: View, each: Mapping[str, Any]) -> str:
+    """When running work should end; ``~`` marks what is predicted."""
+    from muster.answers.times import until
+
+    end_s = math.inf if each["expected_end_s"] is None else each["expected_end_s"]
+    return ("" if each["sure"] else "~") + until(view, end_s).removeprefix("in ")
 
 
 def note_of(each: Mapping[str, Any]) -> str:

@@ -336,6 +336,13 @@ def anonymize_command(source: str, out: str, key: str, mapping: str | None) -> N
     check_target(out)
     if mapping is not None:
         check_target(mapping, "--map")
+        from pathlib import Path
+
+        from muster.errors import InputError
+
+        if Path(mapping).resolve() == Path(out).resolve():
+            what = f"{mapping} is where the snapshot goes"
+            raise InputError(what, field="--map", hint="the names would be sent with it; name another file")
     found = anonymize(_read(source), key)
     write_snapshot(found.snapshot, out)
     if mapping is not None:

@@ -87,6 +87,6 @@ def settings_given(pairs: tuple[str, ...]) -> dict[str, Any]:
             raise InputError(f"{pair[:60]!r} is not NAME=VALUE", field="--set", hint="such as reservations=4")
         try:
             settings[name] = yaml.safe_load(text)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             raise InputError(f"{text[:60]!r} is no value", field=f"--set {name}") from None
     return settings

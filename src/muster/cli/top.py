@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from muster.cli.source import seconds, settings_given, source_options
+from muster.cli.source import at_of, settings_given, source_options
 from muster.errors import InputError
 
 EPILOG = """\b
@@ -33,7 +33,7 @@ def command(source: str, at: str | None, settings: tuple[str, ...]) -> None:
     assert textual
     from muster.service.latest import Latest
 
-    latest = Latest(source, None if at is None else seconds(at, "--at"), settings_given(settings))
+    latest = Latest(source, at_of(source, at), settings_given(settings))
     latest.view()  # what is wrong with the source is told now, in one line
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("this is no terminal", hint="use `muster queue --watch`, or -o json of `muster queue`")

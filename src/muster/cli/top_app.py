@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,10 +20,10 @@ from textual.widgets.data_table import RowDoesNotExist
 
 from muster.answers.documents import fleet_document, queue_document
 from muster.answers.forecast import Budget
-from muster.answers.times import instant, span, until
+from muster.answers.times import instant, span
 from muster.answers.view import View
 from muster.answers.why import why
-from muster.cli.queue import note_of, starts_of
+from muster.cli.queue import end_of, note_of, starts_of
 from muster.cli.why import show_why
 from muster.errors import MusterError
 
@@ -116,7 +117,7 @@ class TopApp(App[None]):
         with TabbedContent(initial="waiting"):
             for name in TABLES:
                 with TabPane(name.capitalize(), id=name):
-                    yield DataTable[str](id=f"table-{name}", cursor_type="row", zebra_stripes=True)
+                    yield DataTable[Text](id=f"table-{name}", cursor_type="row", zebra_stripes=True)
         yield Input(placeholder="part of a job or queue; Enter keeps it, Escape clears it", id="filter")
         yield Footer()
 
@@ -194,16 +195,16 @@ class TopApp(App[None]):
             table.clear()
             for key, cells in self._rows[name]:
                 if not self._wanted or any(self._wanted in cell.lower() for cell in cells):
-                    table.add_row(*cells, key=key)
+                    table.add_row(*map(Text, cells), key=key)
             if at is not None:
                 with contextlib.suppress(RowDoesNotExist):
                     table.move_cursor(row=table.get_row_index(at))
 
-    def _table(self, name: str) -> DataTable[str]:
+    def _table(self, name: str) -> DataTable[Text]:
         return self._tables.query_one(f"#table-{name}", DataTable)
 
 
-def _key_at(table: DataTable[str]) -> str | None:
+def _key_at(table: DataTable[Text]) -> str | None:
     if not table.row_count:
         return None
     return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
@@ -244,10 +245,10 @@ def _waiting(view: View, each: Mapping[str, Any]) -> list[str]:
 
 def _running(view: View, each: Mapping[str, Any]) -> list[str]:
     return [
-        each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["ran_s"]),
+        each["job"], each["queue"], _gpus(each["gpu_milli"]), "" if each["ran_s"] is None else span(each["ran_s"]),
         "" if each["progress"] is None else f"{each['progress']:.0%}",
         "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
-        ("" if each["sure"] else "~") + until(view, each["expected_end_s"]).removeprefix("in "), note_of(each),
+        end_of(view, each), note_of(each),
     ]  # fmt: skip
 
 

@@ -52,6 +52,12 @@ def command(
 
     if write is not None and number is None:
         raise click.UsageError("--write needs --apply N")
+    if number is not None and number < 1:
+        raise click.UsageError("--apply takes a number from 1 on")
+    if write is not None:
+        from muster.traces.files import check_target
+
+        check_target(write, "--write")
     view = view_of(source, at, settings)
     told = why(view, job, budget=None if step is not None else Budget())
     if number is not None:
@@ -134,9 +140,11 @@ def _print_fixes(told: Why, of: str) -> None:
     print_table(columns, rows)
     if told.untried:
         tell(f"Not tried, as it would take too long: {', '.join(told.untried)}.")
-    if len(told.fixes) > 1:
+    if any(fix.changes for fix in told.fixes):
+        from muster.answers.by_hand.quoting import quoted
+
         first = next(number for number, fix in enumerate(told.fixes, 1) if fix.changes)
-        tell(f"How to carry one out: muster why {told.workload.name} --apply {first}{of}")
+        tell(f"How to carry one out: muster why {quoted(told.workload.name)} --apply {first}{of}")
 
 
 def _cost(fix: Fix) -> str:

@@ -530,5 +530,5 @@ class Scheduler(Books):
 
 
 def nearest(reasons: Sequence[Reason]) -> Reason:
-    """The reason of the flavor that came nearest."""
-    return max(reasons, key=lambda reason: (reason.tier, -reason.bit))
+    """The reason of the flavor that came nearest; without any flavor that is the reason."""
+    return max(reasons, key=lambda reason: (reason.tier, -reason.bit), default=Reason.NO_FLAVOR)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from muster.answers.fleet_table import flavors
 from muster.answers.queue_table import shares
 from muster.answers.view import View
+from muster.errors import MusterError
 
 GPUS = {
     "allocated": "allocated_milli",
@@ -46,7 +47,15 @@ class _Figures(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        view = self._view()
+        up = GaugeMetricFamily("muster_up", "1 if the source could be read, else 0: then nothing else is told")
+        try:
+            view = self._view()
+        except MusterError:
+            up.add_metric([], 0.0)
+            yield up
+            return
+        up.add_metric([], 1.0)
+        yield up
         yield from _fleet(view)
         yield from _queues(view)
         yield from _work(view)

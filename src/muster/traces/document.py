@@ -18,6 +18,9 @@ from muster.traces.files import near, read_bytes
 MOST_NODES = 20_000_000
 """Most values in a document; aliases count each time."""
 
+MOST_ALIASED = 200_000
+"""Most values that stand for others by an alias: nested aliases make a bomb of a few lines."""
+
 _T = TypeVar("_T", bound=Struct)
 _AT = re.compile(r" - at `(.*?)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -163,13 +166,17 @@ class _Reader:
         self._loader = yaml.SafeLoader("")
         self._open: set[int] = set()
         self._count = 0
+        self._again = 0
+        self._seen: set[int] = set()
 
     def plain(self, node: yaml.Node, path: str) -> object:
         """The value of a node; the line of each path is noted."""
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self._count += 1
-        if id(node) in self._open or self._count > MOST_NODES:
+        self._again += id(node) in self._seen
+        self._seen.add(id(node))
+        if id(node) in self._open or self._count > MOST_NODES or self._again > MOST_ALIASED:
             raise InputError("refers to itself, or is too large", file=self._file, line=line, field=path or None)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path, line)

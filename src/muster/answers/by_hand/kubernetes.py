@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from muster.answers.by_hand.quoting import quoted
 from muster.answers.changes import (
     AddNodes,
     Change,
@@ -23,7 +23,7 @@ from muster.answers.view import View
 from muster.model.fleet import HOST
 from muster.traces.kubectl import LEVEL_LABELS
 
-_q = shlex.quote
+_q = quoted
 _LABELS = {level: labels[0] for level, labels in LEVEL_LABELS} | {HOST: "kubernetes.io/hostname"}
 _KUEUE = "kueue.x-k8s.io"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from muster.answers.by_hand.quoting import quoted, quoted_one
 from muster.answers.changes import (
     AddNodes,
     Change,
@@ -20,7 +20,7 @@ from muster.answers.changes.values import gpus
 from muster.answers.hostlist import compress
 from muster.answers.view import View
 
-_q = shlex.quote
+_q = quoted
 
 _ANEW = ("min_pods", "segment", "spread", "at_most", "topology", "prefer", "tolerate", "flavors")
 """What `scontrol update` cannot change of a job that waits."""
@@ -132,4 +132,4 @@ class Hand:
 def job_id(name: str) -> str:
     """A job's id; where only its name is known, what tells the id."""
     short = name.rpartition("/")[2]
-    return short if short.isdigit() else f"$(squeue -h -o %A --name={_q(short)})"
+    return short if short.isdigit() else f"$(squeue -h -o %A --name={quoted_one(short)})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
 from muster.answers.specs.base import Specs
@@ -31,6 +33,8 @@ class Shape(Struct, frozen=True):
 def plain_specs(asked: Shape, fleet: Fleet, name: str = "") -> Specs:
     """The gang; raises `InputError` naming the option that makes no sense."""
     places = Places(fleet)
+    if not math.isfinite(asked.gpus):
+        raise InputError(f"is {asked.gpus:g}", field="--gpus", hint="a whole number a pod, or a share such as 0.5")
     gpus, milli = int(asked.gpus), WHOLE_GPU_MILLI
     if 0 < asked.gpus < 1:
         gpus, milli = 1, round(asked.gpus * WHOLE_GPU_MILLI)
