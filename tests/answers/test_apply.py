@@ -134,7 +134,7 @@ def test_what_is_stopped_goes_on_when_the_gang_has_started() -> None:
     assert commands[-2:] == ("# when it has started:", "scontrol release $(squeue -h -o %A --name=small)")
 
 
-EVIL = "x'; touch /tmp/pwned; $(id) `id`\nreboot #"
+EVIL = "x'; touch /tmp/pwned; $(id) `id` reboot #"
 
 
 def evil_snapshot() -> Snapshot:
@@ -169,7 +169,7 @@ def test_the_text_names_what_to_do_and_its_whatif_is_read_back() -> None:
     text = list(lines(view, fix, "a b.snap"))
     assert text[:2] == [
         "Stop 1 job (small).",
-        "Costs others 2.0 GPU-hours lost; starts in 2 min; its own work takes 1.25 times as long.",
+        "Costs others 2 GPU-hours lost; starts in 2 min; its own work takes 1.25 times as long.",
     ]
     line = next(each for each in text if each.startswith("  muster whatif"))
     words = shlex.split(line)

@@ -52,8 +52,6 @@ def command(
 
     if write is not None and number is None:
         raise click.UsageError("--write needs --apply N")
-    if number is not None and number < 1:
-        raise click.UsageError("--apply takes a number from 1 on")
     if write is not None:
         from muster.traces.files import check_target
 
