@@ -39,6 +39,9 @@ MOST_AHEAD = 1000
 
 MOST_WAITS_FOR = 50
 
+MOST_CUT = 0.3
+"""Of so large a part of the futures the budget may end before the start: then no latest end is told."""
+
 
 class Budget(Struct, frozen=True):
     """What a forecast may cost.
@@ -229,8 +232,10 @@ class _Forecaster:
         told: dict[str, Forecast] = {}
         for gang in gangs:
             name = gang.workload.name
-            known = all(name in each.starts or not each.cut for each in futures)
-            told[name] = self._simulated(gang, futures) if futures and known else self._by_turnover(gang)
+            # a future that was cut before the start says that it is late; the middle must be seen
+            late = sum(each.cut and name not in each.starts for each in futures)
+            known = futures and late <= MOST_CUT * len(futures)
+            told[name] = self._simulated(gang, futures) if known else self._by_turnover(gang)
         return told
 
     # -- running forward ----------------------------------------------------------------------------------------------
@@ -252,7 +257,7 @@ class _Forecaster:
             future, handled = self._future(after, len(futures), run_times, names, most)
             futures.append(future)
             left -= handled * price + reading
-            if future.cut and len(names) == 1 and len(futures) == 1:
+            if len(names) == 1 and len(futures) == 2 and all(each.cut for each in futures):
                 return []  # it is too far away
         return futures if len(futures) >= budget.least_samples else []
 
