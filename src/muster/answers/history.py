@@ -148,10 +148,14 @@ class History:
             raise InputError(text, file=self.path, hint=hint) from None
 
     def _open(self, *, write: bool) -> None:
-        ours = self._one("PRAGMA application_id")
-        version = self._one("PRAGMA user_version")
+        self._db.execute("BEGIN")  # all of it as of one instant: somebody else may be making the file now
+        try:
+            ours, version = self._one("PRAGMA application_id"), self._one("PRAGMA user_version")
+            tables = self._one("SELECT count(*) FROM sqlite_master")
+        finally:
+            self._db.execute("ROLLBACK")
         if ours != APPLICATION_ID:
-            if self._one("SELECT count(*) FROM sqlite_master") or not write:
+            if tables or not write:
                 raise InputError("is a database of another program", file=self.path, hint="name another file")
             self._create()
         elif version > VERSION:
