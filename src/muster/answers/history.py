@@ -374,7 +374,8 @@ class History:
         """What happened to a job, in order; a start is told again only where it is another. Raises `InputError`."""
         with self._told():
             rows = self._db.execute(
-                "SELECT snapshot, time_s, kind, text FROM event WHERE workload = ? ORDER BY time_s, snapshot, number",
+                "SELECT event.snapshot, time_s, kind, text FROM event JOIN snapshot ON snapshot.id = event.snapshot "
+                "WHERE workload = ? ORDER BY time_s, taken_s, event.snapshot, number",
                 (job,),
             ).fetchall()
             if not rows:
