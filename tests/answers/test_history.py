@@ -75,7 +75,7 @@ def test_what_goes_in_comes_out(
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**9))
-@example(111944)  # two snapshots have other work of one name, submitted at one time
+@example(seed=111944)  # two snapshots have other work of one name, submitted at one time
 def test_events_do_not_depend_on_the_order_of_adding(
     seed: int, random_snapshot: Make, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
