@@ -246,7 +246,7 @@ def run_file_schema() -> dict[str, Any]:
 
 
 def _config(document: Document, settings: Mapping[str, Any]) -> tuple[str, Config]:
-    given = {**(document.data.get("config") or {}), **settings}
+    given: dict[str, Any] = {**(document.data.get("config") or {}), **settings}
     preset = given.pop("preset", "muster")
     if not isinstance(preset, str) or preset not in PRESETS:
         shown = str(preset)[:40]
