@@ -20,7 +20,8 @@ from muster.answers.fixes import Fix
 from muster.answers.times import span
 from muster.answers.view import View
 from muster.answers.words import gpu_hours
-from muster.model.snapshot import Snapshot, save_snapshot
+from muster.model.snapshot import Snapshot
+from muster.traces.snapshots import write_snapshot
 
 
 class Step(Struct, frozen=True):
@@ -63,7 +64,7 @@ def apply_fix(view: View, fix: Fix) -> Snapshot:
 
 def save_applied(view: View, fix: Fix, path: str | os.PathLike[str]) -> None:
     """Write the snapshot with the fix made to a file; raises `InputError` if it cannot be written."""
-    save_snapshot(apply_fix(view, fix), path)
+    write_snapshot(apply_fix(view, fix), path)
 
 
 def lines(view: View, fix: Fix, source: str, at: str | None = None) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ from muster.cli.output import Column, emit, output_option, print_table, say, tel
 from muster.cli.source import source_options, view_of
 
 if TYPE_CHECKING:
-    from muster.answers.defrag import MoveLine, RoomPlan
+    from muster.answers.defrag import RoomPlan
+    from muster.answers.view import View
 
 SCHEMA = "muster.defrag/v1"
 
@@ -57,7 +57,7 @@ def command(
     view = view_of(source, at, settings)
     plan = room_for_job(view, job) if job is not None else room_for_nodes(view, whole_nodes or 1, flavor, level)
     if commands is not None:
-        for line in _commands(plan, commands):
+        for line in _commands(view, plan, commands):
             click.echo(line)
     elif output in ("table", "wide"):
         _print(plan, source, at, wide=output == "wide")
@@ -135,38 +135,18 @@ def _hours(gpu_s: float) -> str:
     return f"{hours:.2g}" if hours < 100 else f"{hours:,.0f}"
 
 
-def _commands(plan: RoomPlan, kind: str) -> Iterator[str]:
-    """The moves as commands: nodes that are to become free take nothing new meanwhile."""
+def _commands(view: View, plan: RoomPlan, kind: str) -> Iterator[str]:
     if not plan.moves:
         return
+    moves = [each.change for each in plan.moves]
     if kind == "whatif":
-        yield "; ".join(str(each.change) for each in plan.moves)
+        yield "; ".join(map(str, moves))
         return
-    from muster.answers.by_hand.slurm import job_id
-    from muster.answers.hostlist import compress, expand
+    from muster.answers.by_hand.moves import kubernetes_moves, slurm_moves
+    from muster.answers.hostlist import expand
 
-    left = dict.fromkeys(name for each in plan.moves for name in expand(each.from_nodes))
+    left = list(dict.fromkeys(name for each in plan.moves for name in expand(each.from_nodes)))
     if kind == "kubectl":
-        nodes = " ".join(map(shlex.quote, left))
-        yield f"kubectl cordon {nodes}"
-        for each in plan.moves:
-            yield from _kubectl(each)
-        yield f"# when all of them run again: kubectl uncordon {nodes}"
-        return
-    hosts = shlex.quote(compress(left))
-    yield f"scontrol update NodeName={hosts} State=DRAIN Reason={shlex.quote(f'room for {plan.target}')}"
-    for each in plan.moves:
-        job = job_id(each.job)
-        nodes = dict.fromkeys(pod.node for pod in each.change.pods)
-        yield f"scontrol requeuehold {job}"
-        yield f"scontrol update JobId={job} ReqNodeList={shlex.quote(','.join(nodes))}"
-        yield f"scontrol release {job}"
-    yield f"# when all of them run again: scontrol update NodeName={hosts} State=RESUME"
-
-
-def _kubectl(each: MoveLine) -> Iterator[str]:
-    space, _, name = each.job.rpartition("/")
-    space = space or each.namespace
-    where = f"-n {shlex.quote(space)} " if space else ""
-    what = shlex.quote(name) if each.of_pods == 1 and "/" in each.job else f"-l job-name={shlex.quote(name)}"
-    yield f"kubectl {where}delete pod {what}  # to {each.to_nodes}; it goes on from its last checkpoint"
+        yield from kubernetes_moves(view, moves, left)
+    else:
+        yield from slurm_moves(view, moves, left, plan.target)

@@ -262,8 +262,8 @@ def _show_decisions(kept: Kept, found: Sequence[Decided], store: str | None, out
 def export(number: int, out: str, store: str | None) -> None:
     """Write the snapshot of a NUMBER, as `muster history list` has them, to a file."""
     from muster.answers.history import History
-    from muster.cli.snapshot import write_snapshot
     from muster.traces.files import check_target
+    from muster.traces.snapshots import write_snapshot
 
     check_target(out)
     with History(store_path(store)) as history:

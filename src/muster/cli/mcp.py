@@ -6,7 +6,7 @@ import socket
 
 import click
 
-from muster.cli.source import at_of, settings_given, source_options
+from muster.cli.source import address, latest_of, no_listening, source_options
 from muster.errors import InputError
 
 EPILOG = """\b
@@ -30,23 +30,15 @@ def command(source: str, at: str | None, settings: tuple[str, ...], http: str | 
     except ImportError:
         raise InputError("the package mcp is not installed", hint="pip install 'muster-gpu[mcp]'") from None
     assert mcp
-    from muster.service.latest import Latest
     from muster.service.mcp_server import server_of
 
-    latest = Latest(source, at_of(source, at), settings_given(settings))
-    latest.view()  # what is wrong with the source is told now
-    server = server_of(latest.view)
+    server = server_of(latest_of(source, at, settings).view)
     if http is None:
         server.run("stdio")
         return
-    host, _, port = http.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and len(port) < 6) or not 0 < int(port) < 65536:
-        raise InputError(f"{http!r} is not HOST:PORT", field="--http", hint="such as 127.0.0.1:8811")
-    try:
-        socket.create_server(
-            (host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        ).close()
+    host, port = address(http, "--http")
+    try:  # the server would tell it in words of its own, and end with another code
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {http[:80]!r} ({why})", field="--http") from None
-    server.run("streamable-http", host=host.strip("[]"), port=int(port))
+        raise no_listening(http, "--http", error) from None
+    server.run("streamable-http", host=host, port=port)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from muster.cli.output import say
-from muster.cli.source import at_of, settings_given, source_options, view_of
-from muster.errors import InputError
+from muster.cli.source import address, latest_of, no_listening, source_options, view_of
 
 EPILOG = """\b
 Examples:
@@ -41,19 +40,14 @@ def command(source: str, at: str | None, settings: tuple[str, ...], write: str |
 def _serve(source: str, at: str | None, settings: tuple[str, ...], listen: str) -> None:
     from prometheus_client import start_http_server
 
-    from muster.service.latest import Latest
     from muster.service.metrics import registry_of
 
-    host, _, port = listen.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and len(port) < 6) or not 0 < int(port) < 65536:
-        raise InputError(f"{listen!r} is not HOST:PORT", field="--listen", hint="such as 127.0.0.1:9400")
-    latest = Latest(source, at_of(source, at), settings_given(settings))
-    latest.view()  # what is wrong with the source is told now
+    host, port = address(listen, "--listen")
+    latest = latest_of(source, at, settings)
     try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry_of(latest.view))
+        server, thread = start_http_server(port, host, registry_of(latest.view))
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {listen[:80]!r} ({why})", field="--listen") from None
+        raise no_listening(listen, "--listen", error) from None
     say(f"http://{listen}/metrics; Ctrl-C ends it.")
     try:
         thread.join()

@@ -67,6 +67,8 @@ def save(
     if settings:
         config = config_of({**dict(snapshot.settings), **settings_given(settings)})
         snapshot = replace(snapshot, settings=settings_of(config))
+    from muster.traces.snapshots import write_snapshot
+
     write_snapshot(snapshot, out)
     say(f"{out}: {_in_short(snapshot)}.")
     say(f"Next: muster snapshot show {out}")
@@ -108,18 +110,6 @@ def _read(source: str, at: str | None = None) -> Snapshot:
 def _say_skipped(source: str, count: int) -> None:
     if count:
         say(f"{source}: {count:,} objects left out; `muster trace convert` tells which and why.")
-
-
-def write_snapshot(snapshot: Snapshot, out: str) -> None:
-    """Write a snapshot in the form that the name of the file asks for."""
-    from muster.model.snapshot import save_snapshot, write_atomically
-    from muster.traces.snapshots import snapshot_text
-
-    form = out.rpartition(".")[2]
-    if form in ("json", "yaml", "yml"):
-        write_atomically(out, snapshot_text(snapshot, "json" if form == "json" else "yaml"))
-    else:
-        save_snapshot(snapshot, out)
 
 
 def _in_short(snapshot: Snapshot) -> str:
@@ -332,6 +322,7 @@ def anonymize_command(source: str, out: str, key: str, mapping: str | None) -> N
     from muster.answers.anonymize import anonymize
     from muster.model.snapshot import write_atomically
     from muster.traces.files import check_target
+    from muster.traces.snapshots import write_snapshot
 
     check_target(out)
     if mapping is not None:

@@ -12,6 +12,7 @@ from muster.errors import InputError
 
 if TYPE_CHECKING:
     from muster.answers.view import View
+    from muster.service.latest import Latest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -62,6 +63,29 @@ def at_of(source: str, at: str | None) -> float | None:
     if at is None:
         return None
     return instant_in(source, at) if is_history(source) else seconds(at, "--at")
+
+
+def latest_of(source: str, at: str | None, settings: tuple[str, ...]) -> Latest:
+    """A source that is read anew when it changes, for services; raises `InputError` if it is wrong."""
+    from muster.service.latest import Latest
+
+    latest = Latest(source, at_of(source, at), settings_given(settings))
+    latest.view()
+    return latest
+
+
+def address(text: str, field: str) -> tuple[str, int]:
+    """``HOST:PORT`` (an IPv6 host in brackets); raises `InputError`."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6) or not 0 < int(port) < 65536:
+        raise InputError(f"{text[:80]!r} is not HOST:PORT", field=field, hint="such as 127.0.0.1:9400")
+    return host.strip("[]"), int(port)
+
+
+def no_listening(text: str, field: str, error: Exception) -> InputError:
+    """What is told where an address cannot be listened on."""
+    why = getattr(error, "strerror", None) or error
+    return InputError(f"cannot listen on {text[:80]!r} ({why})", field=field)
 
 
 def seconds(text: str, field: str) -> float:

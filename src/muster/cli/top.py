@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from muster.cli.source import at_of, settings_given, source_options
+from muster.cli.source import latest_of, source_options
 from muster.errors import InputError
 
 EPILOG = """\b
@@ -31,10 +31,7 @@ def command(source: str, at: str | None, settings: tuple[str, ...]) -> None:
     except ImportError:
         raise InputError("the package textual is not installed", hint="pip install 'muster-gpu[tui]'") from None
     assert textual
-    from muster.service.latest import Latest
-
-    latest = Latest(source, at_of(source, at), settings_given(settings))
-    latest.view()  # what is wrong with the source is told now, in one line
+    latest = latest_of(source, at, settings)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("this is no terminal", hint="use `muster queue --watch`, or -o json of `muster queue`")
     from muster.cli.top_app import TopApp

@@ -8,6 +8,7 @@ is the same snapshot. docs/reference/snapshot.md has all fields.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.model import Fleet, Snapshot, load_snapshot
-from muster.model.snapshot import Running
+from muster.model.snapshot import Running, save_snapshot, write_atomically
 from muster.model.workload import Workload
 from muster.traces.checks import check_node, check_pod_set, check_workload
 from muster.traces.files import near, read_bytes, read_head
@@ -297,3 +298,12 @@ def _check_running(
 def _node_there(document: Document, path: str, name: str, nodes: Mapping[str, int]) -> None:
     if name not in nodes:
         raise document.error(path, f"there is no node {name[:80]!r}", near(name, list(nodes)))
+
+
+def write_snapshot(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
+    """Write a snapshot whole or not at all, in the form that the name of the file asks for: .json, .yaml, or binary."""
+    form = str(path).rpartition(".")[2]
+    if form in ("json", "yaml", "yml"):
+        write_atomically(path, snapshot_text(snapshot, "json" if form == "json" else "yaml"))
+    else:
+        save_snapshot(snapshot, path)
