@@ -280,6 +280,9 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
         ),
         Reason.UNSCHEDULABLE, "cordoned, drained or not ready",
     ),
+    "taint or health: all are tainted, and without that they would be too few": (
+        lambda: world(nodes(2, **TAINTED), waits=[job("a", 4, topology=RACK)]), Reason.TAINT, "2 nodes are tainted",
+    ),
     "taint or health: it tolerates the taint, so it is health": (
         lambda: world(
             nodes(2), waits=[job("a", tolerations=(Toleration("dedicated", "Exists"),))],
@@ -317,6 +320,15 @@ def test_the_dominant_reason(name: str) -> None:
     assert told.state == "waits"
     assert (told.reason, words in told.blockers[0].text) == (reason, True), told.blockers[0].text
     counted(view, told)
+
+
+def test_what_would_not_help_is_not_promised() -> None:
+    few = world(nodes(2, **TAINTED), waits=[job("a", 4, topology=RACK)])
+    enough = world(nodes(2, **TAINTED), waits=[job("a", 2, topology=RACK)])
+    assert [each.blockers[0].text.startswith("Without the taints") for each in map(asked, (few, enough))] == [
+        False,
+        True,
+    ]
 
 
 def counted(view: View, told: Why) -> None:

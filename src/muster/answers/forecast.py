@@ -32,7 +32,8 @@ from muster.errors import InputError
 from muster.model.reasons import Reason, Tier
 from muster.model.snapshot import Key, Snapshot
 from muster.model.workload import Workload
-from muster.sim.cluster_run import ClusterRun, RunOptions
+from muster.sim.cluster_run import ClusterRun
+from muster.sim.run_inputs import RunOptions
 
 MOST_AHEAD = 1000
 """So many names of gangs ahead are told at most; ``ahead_count`` counts them all."""

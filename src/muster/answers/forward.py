@@ -18,7 +18,8 @@ from muster.engine.scheduler import Scheduler
 from muster.model.plan import Evict, Migrate
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
-from muster.sim.cluster_run import ClusterRun, RunOptions
+from muster.sim.cluster_run import ClusterRun
+from muster.sim.run_inputs import RunOptions
 
 EVENTS_AT_ONCE = 500
 """After so many, or more where more waits, it is seen how far a run is."""

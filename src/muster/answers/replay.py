@@ -22,7 +22,8 @@ from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
 from muster.model.plan import Plan
 from muster.model.snapshot import Snapshot, load_snapshot, save_snapshot
-from muster.sim.cluster_run import ClusterRun, RunOptions
+from muster.sim.cluster_run import ClusterRun
+from muster.sim.run_inputs import RunOptions
 
 MOST_CYCLES = 1_000_000
 

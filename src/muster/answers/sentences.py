@@ -11,7 +11,7 @@ from muster.answers.times import span, until
 from muster.answers.view import View
 from muster.answers.words import gpus, listed, plural, pods_of, shape_of
 from muster.engine.cluster import GangKind
-from muster.engine.explain import Cause, Funnel
+from muster.engine.explain import Cause, Funnel, relaxed
 from muster.engine.pending import Gang
 from muster.engine.quota import Holdings
 from muster.kernels import Ints
@@ -120,16 +120,15 @@ def _selector(facts: Facts) -> str:
     return f"Its node selector rules out what would have room: it asks for {listed(counts)}."
 
 
-def _tainted(facts: Facts) -> str:
-    return f"Without the taints it would fit: {_closed(Reason.TAINT, facts.lost('taints'))}"
+def _barred(reason: Reason, step: str, otherwise: str) -> Callable[[Facts], str]:
+    """Of nodes that are closed to it; ``otherwise`` it would fit, if that is so."""
 
+    def text(facts: Facts) -> str:
+        empty = facts.view.scheduler.cluster.emptied
+        enough = empty.fits(relaxed(empty, facts.kind, reason), facts.flavor)
+        return f"{f'{otherwise} it would fit: ' if enough else ''}{_closed(reason, facts.lost(step))}"
 
-def _unschedulable(facts: Facts) -> str:
-    return f"If they were back it would fit: {_closed(Reason.UNSCHEDULABLE, facts.lost('healthy'))}"
-
-
-def _spare(facts: Facts) -> str:
-    return f"With the spares it would fit: {_closed(Reason.SPARE, facts.lost('spares'))}"
+    return text
 
 
 def _gpu_model(facts: Facts) -> str:
@@ -314,9 +313,9 @@ _SENTENCES: dict[Reason, Callable[[Facts], str]] = {
     Reason.UNKNOWN_QUEUE: _unknown_queue,
     Reason.NO_FLAVOR: _no_flavor,
     Reason.SELECTOR: _selector,
-    Reason.TAINT: _tainted,
-    Reason.UNSCHEDULABLE: _unschedulable,
-    Reason.SPARE: _spare,
+    Reason.TAINT: _barred(Reason.TAINT, "taints", "Without the taints"),
+    Reason.UNSCHEDULABLE: _barred(Reason.UNSCHEDULABLE, "healthy", "If they were back"),
+    Reason.SPARE: _barred(Reason.SPARE, "spares", "With the spares"),
     Reason.GPU_MODEL: _gpu_model,
     Reason.GPU_COUNT: _gpu_count,
     Reason.CPU_TOTAL: _too_much("cpu_milli", 1000, "CPU"),

@@ -20,7 +20,7 @@ from muster.engine.state import CORDONED, NO_LIMIT, REPLACEMENT
 from muster.kernels import FREE_PODS, ON_NODE, Ints
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.reasons import Reason
-from muster.model.workload import PodSet, PodShape, Toleration, TopologyRequest
+from muster.model.workload import PodShape, Toleration, TopologyRequest
 
 Flags = npt.NDArray[np.bool_]
 
@@ -118,7 +118,7 @@ def _wanted_text(cluster: Cluster, shape: PodShape, left: Flags) -> str:
 class Cause(NamedTuple):
     """Why a gang finds no room on a flavor: the ``reason``; what the engine said of its places (None: nothing).
 
-    ``never`` says that it would not fit if nothing ran, ``by_shape`` that enough is free in all.
+    ``never`` says that it would not fit if nothing ran.
     """
 
     reason: Reason
@@ -183,7 +183,7 @@ def _never(empty: Cluster, kind: GangKind, flavor: str) -> Reason:
     for number, reason in enumerate(_STATIC):
         easier = relaxed(empty, kind, reason)
         if easier is not kind and empty.fits(easier, flavor):
-            room = _room(empty, easier.pod_sets, easier, flavor)
+            room = _room(empty, easier, flavor)
             if best is None or (room, -number) > best[:2]:
                 best = room, -number, reason
     if best is not None:
@@ -213,8 +213,8 @@ def _no_node(empty: Cluster, kind: GangKind, flavor: str) -> Reason | None:
     return None
 
 
-def _room(cluster: Cluster, sets: Sequence[PodSet], kind: GangKind, flavor: str) -> int:
-    return sum(int(cluster.rooms(row).sum()) for row in cluster.pods_of(kind, flavor)[0].tolist()[: len(sets)])
+def _room(cluster: Cluster, kind: GangKind, flavor: str) -> int:
+    return sum(int(cluster.rooms(row).sum()) for row in cluster.pods_of(kind, flavor)[0].tolist())
 
 
 def _now(cluster: Cluster, kind: GangKind, flavor: str, refused: Refused | None) -> Reason:

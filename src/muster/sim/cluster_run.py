@@ -13,26 +13,25 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engine.config import Config
-from muster.engine.requests import check_request
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.errors import InputError
-from muster.model.parallelism import check_parallelism
 from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Quarantine, Reserve, Resize
 from muster.model.reasons import Reason
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import PodSet, Workload
-from muster.planning.placed import Network, placements_for
+from muster.planning.placed import placements_for
 from muster.sim.events import Events
-from muster.sim.failures import FailureModel, FailureProcess, check_failures
+from muster.sim.failures import FailureProcess, check_failures
 from muster.sim.lives import JobStory, Lives, Spell
-from muster.sim.services import Service, ServiceFigures, figures_of, replicas_of
+from muster.sim.run_inputs import POD_BITS, RunOptions, check_workloads
+from muster.sim.services import ServiceFigures, figures_of, replicas_of
 
 WHOLE = -1
 """The pod number of a gang that is submitted as one."""
@@ -41,40 +40,6 @@ LOOKS_PER_EVENT = 16
 """What an event costs apart from the places that are looked for, in such looks: for budgets of simulated futures."""
 
 _SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT, _LEAVE = range(7)
-_BITS = 20
-
-
-class RunOptions(Struct, frozen=True):
-    """How the simulated cluster behaves, apart from its scheduler.
-
-    Attributes:
-        at_limit: what becomes of work that outlives its time limit: ``kill`` or ``run-on``.
-        pod_every_s: one-by-one gangs only: a gang's pods are created one after the other, one each so many seconds.
-        check_every: after so many events the invariants are checked; 0: never.
-        keep_places: keep where each pod was, for Gantt charts.
-        keep_plans: keep every plan that is not empty, with its time.
-        network: what the slow-down of placements is told from, beside the GPU models.
-        stretch: run times are those at the best placement, and longer by the slow-down where a job stands.
-        failures: what breaks; ``seed`` decides when.
-        services: whose replicas come and go as they are wanted, up to ``services_until_s``.
-        ready_timeout_s: one-by-one gangs only: a gang that has not all its pods after so long is stopped, and tried
-            again after its back-off.
-        busy: for jobs that do not use all that they hold: by name, steps of (seconds after the first start, GPUs used).
-    """
-
-    at_limit: Literal["kill", "run-on"] = "kill"
-    pod_every_s: Annotated[float, Meta(ge=0)] = 0.05
-    check_every: Annotated[int, Meta(ge=0)] = 0
-    keep_places: bool = False
-    keep_plans: bool = False
-    network: Network = Network()
-    stretch: bool = False
-    failures: FailureModel = FailureModel()
-    seed: int = 0
-    services: tuple[Service, ...] = ()
-    services_until_s: float = 0.0
-    ready_timeout_s: Annotated[float, Meta(gt=0)] | None = None
-    busy: dict[str, tuple[tuple[float, float], ...]] = {}
 
 
 class Holding(Struct):
@@ -113,7 +78,7 @@ class ClusterRun:
         self.replicas = replicas_of(self.options.services, self.options.services_until_s)
         workloads = (*workloads, *(each.workload for each in self.replicas))
         self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
-        _check_workloads(snapshot, self.workloads if scheduler is None else workloads)
+        check_workloads(snapshot, self.workloads if scheduler is None else workloads)
         check_failures(self.options.failures, snapshot.fleet)
         self.lives = Lives(
             self.workloads, placements_for(snapshot.fleet, self.workloads, self.options.network),
@@ -306,7 +271,7 @@ class ClusterRun:
         return [workload.name] if count == 1 else [_pod_name(workload, pod) for pod in range(count)]
 
     def _handle(self, time_s: float, payload: int) -> None:
-        kind, index, number = payload & 7, payload >> 3 >> _BITS, payload >> 3 & (1 << _BITS) - 1
+        kind, index, number = payload & 7, payload >> 3 >> POD_BITS, payload >> 3 & (1 << POD_BITS) - 1
         if kind == _WAKE and not len(self.scheduler.running) and not len(self.scheduler.pending):
             return  # it was for work that has ended meanwhile: the run is not longer for it
         self.now_s = time_s
@@ -695,7 +660,7 @@ class ClusterRun:
 
 
 def _payload(kind: int, index: int, number: int) -> int:
-    return (index << _BITS | number) << 3 | kind
+    return (index << POD_BITS | number) << 3 | kind
 
 
 def _milli(pods: Sequence[PodPlacement]) -> int:
@@ -704,26 +669,3 @@ def _milli(pods: Sequence[PodPlacement]) -> int:
 
 def _pod_name(workload: Workload, pod: int) -> str:
     return f"{workload.name}/{pod:0{len(str(workload.pods - 1))}d}"
-
-
-def _check_workloads(snapshot: Snapshot, workloads: Sequence[Workload]) -> None:
-    """Raise `InputError` for what would fail in the middle of a run."""
-    seen: set[str] = set()
-    checked: set[object] = set()
-    for index, job in enumerate(workloads):
-        where = f"workloads[{index}]"
-        if job.name in seen:
-            raise InputError(f"{job.name!r} is the name of another workload", field=f"{where}.name")
-        seen.add(job.name)
-        if not math.isfinite(job.submitted_s):
-            raise InputError(f"is {job.submitted_s} ({job.name})", field=f"{where}.submitted_s", hint="a finite time")
-        for key, value in (("duration_s", job.duration_s), ("time_limit_s", job.time_limit_s)):
-            if value is not None and not value >= 0:
-                raise InputError(f"is {value} ({job.name})", field=f"{where}.{key}", hint="seconds, 0 or more")
-        if job.topology is not None and job.topology not in checked:
-            checked.add(job.topology)
-            check_request(snapshot.fleet.topology, job.topology, f"{where}.topology")
-        if job.parallelism is not None:
-            check_parallelism(job, f"{where}.parallelism")
-        if any(not 0 <= each.required <= each.count < 1 << _BITS for each in job.pod_sets):
-            raise InputError(f"a pod set of {job.name} has a wrong count", field=f"{where}.pod_sets")

@@ -24,10 +24,11 @@ from muster.model.workload import Checkpointing, Workload
 from muster.planning.placed import Network
 from muster.policy.ordering.registry import find_ordering
 from muster.policy.registry import find_policy
-from muster.sim.cluster_run import ClusterRun, RunOptions
+from muster.sim.cluster_run import ClusterRun
 from muster.sim.failures import FailureModel
 from muster.sim.presets import PRESETS
 from muster.sim.run_devices import SharingMode, with_shares
+from muster.sim.run_inputs import RunOptions
 from muster.sim.run_pods import BundleItem, BusyItem, RayItem, RoleItem, Strategy, TopologyItem, busy_of, pods_of
 from muster.sim.service_items import ServiceItem, service_notes, services_of
 from muster.traces import read_fleet, read_workload
