@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit, output_option, print_table, say, tell
-from muster.cli.source import source_options, view_of
+from muster.cli.source import again, source_options, view_of
 
 if TYPE_CHECKING:
     from muster.answers.defrag import RoomPlan
@@ -52,6 +52,7 @@ def command(
         raise click.UsageError("Give --for JOB or --whole-nodes N.")
     if job is not None and (flavor or level):
         raise click.UsageError("--flavor and --in go with --whole-nodes; a job has its own.")
+    from muster.answers.by_hand.quoting import quoted
     from muster.answers.defrag import room_for_job, room_for_nodes
 
     view = view_of(source, at, settings)
@@ -60,7 +61,9 @@ def command(
         for line in _commands(view, plan, commands):
             click.echo(line)
     elif output in ("table", "wide"):
-        _print(plan, source, at, wide=output == "wide")
+        asked = f"--for {quoted(job)}" if job is not None else f"--whole-nodes {whole_nodes}"
+        asked += "".join(f" --{key} {quoted(value)}" for key, value in (("flavor", flavor), ("in", level)) if value)
+        _print(plan, again(source, at), asked, wide=output == "wide")
     else:
         _emit(plan, output)
     if commands is not None and plan.outcome != "moves":
@@ -88,7 +91,8 @@ def _emit(plan: RoomPlan, output: str) -> None:
     emit(records, [Column(key, key) for key in keys], output=output, schema=SCHEMA, list_key="moves", extra=extra)
 
 
-def _print(plan: RoomPlan, source: str, at: str | None, *, wide: bool) -> None:
+def _print(plan: RoomPlan, of: str, asked: str, *, wide: bool) -> None:
+    """For people; ``of`` are the options that name the source again, ``asked`` those that name the target."""
     from muster.answers.hostlist import compress
     from muster.answers.times import span
     from muster.answers.words import gpus, plural
@@ -125,9 +129,8 @@ def _print(plan: RoomPlan, source: str, at: str | None, *, wide: bool) -> None:
             sooner = ", which it else never does"
         tell(f"It then starts at once on {compress(plan.nodes)}{sooner}. {whole}, before it starts.")
     click.echo()
-    where = f" --at {at}" if at else ""
-    tell("Next: the same command with --commands kubectl, slurm or whatif; the last for")
-    tell(f'  muster whatif --from {source}{where} "$(muster defrag ... --commands whatif)"')
+    tell("Next: the same command with --commands kubectl or slurm; or what it does to all others:")
+    click.echo(f'  muster whatif{of} "$(muster defrag {asked}{of} --commands whatif)"')
 
 
 def _hours(gpu_s: float) -> str:
