@@ -9,10 +9,10 @@ import pytest
 from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
+from muster.kube.objects import parse_quantity
 from muster.model import PodPlacement, Taint, Toleration, load_snapshot, save_snapshot
 from muster.model.reasons import Reason
 from muster.traces import read_fleet, read_snapshot, read_snapshot_and_skipped
-from muster.traces.kube_objects import parse_quantity
 
 
 def node(name: str, gpus: int = 8, **status: Any) -> dict[str, Any]:

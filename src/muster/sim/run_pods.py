@@ -16,10 +16,10 @@ from muster.catalog.ray import (
     SUBMITTER_CPU_MILLI,
     SUBMITTER_MEMORY_BYTES,
 )
+from muster.kube.objects import parse_quantity
 from muster.model.fleet import HOST, WHOLE_GPU_MILLI
 from muster.model.workload import PodSet, PodShape, TopologyRequest
 from muster.traces.document import Document
-from muster.traces.kube_objects import parse_quantity
 from muster.traces.ray import Group, cluster_pod_sets, with_more
 
 if TYPE_CHECKING:

@@ -21,6 +21,19 @@ import msgspec
 from msgspec import Struct
 
 from muster.errors import InputError
+from muster.kube.objects import (
+    GPU_RESOURCES,
+    QUEUE_LABEL,
+    KubeClaim,
+    KubeNode,
+    KubePod,
+    KubeVolume,
+    Quantity,
+    parse_quantity,
+    parse_time,
+    pod_shape,
+    volume_labels,
+)
 from muster.model import (
     Device,
     Fleet,
@@ -36,19 +49,6 @@ from muster.model import (
 )
 from muster.traces.checks import MAX_PODS, check_node, check_pod_set, check_workload
 from muster.traces.files import decode_text, read_bytes
-from muster.traces.kube_objects import (
-    GPU_RESOURCES,
-    QUEUE_LABEL,
-    KubeClaim,
-    KubeNode,
-    KubePod,
-    KubeVolume,
-    Quantity,
-    parse_quantity,
-    parse_time,
-    pod_shape,
-    volume_labels,
-)
 from muster.traces.spec import Options
 from muster.traces.tables import MAX_GPUS, refuse_duplicate
 from muster.traces.trace import Skipped

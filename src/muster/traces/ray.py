@@ -23,10 +23,10 @@ from muster.catalog.ray import (
     SUBMITTER_MEMORY_BYTES,
 )
 from muster.errors import InputError
+from muster.kube.objects import QUEUE_LABEL, PodSpec, Quantity, Resources, parse_quantity, parse_time, pod_shape
 from muster.model.workload import PodSet, PodShape, Workload
 from muster.traces.checks import check_pod_set, check_workload
 from muster.traces.document import Document, read_documents
-from muster.traces.kube_objects import QUEUE_LABEL, PodSpec, Quantity, Resources, parse_quantity, parse_time, pod_shape
 from muster.traces.trace import Skipped, Trace
 
 KINDS = ("RayCluster", "RayJob", "RayService")

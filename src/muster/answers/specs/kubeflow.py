@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from muster.answers.specs.batch import read_job_set
 from muster.answers.specs.objects import ObjectReader, objects_at
 from muster.answers.specs.pods import inside
+from muster.kube.objects import QUEUE_LABEL
 from muster.model.workload import Workload
 from muster.traces.document import Document
-from muster.traces.kube_objects import QUEUE_LABEL
 
 REPLICA_SPECS = {
     "PyTorchJob": "pytorchReplicaSpecs",

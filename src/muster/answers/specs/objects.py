@@ -10,10 +10,10 @@ from msgspec import Struct, field
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.pods import KUEUE, PodReader
+from muster.kube.objects import QUEUE_LABEL
 from muster.model.workload import PodSet, Workload
 from muster.traces.checks import check_workload
 from muster.traces.document import Document
-from muster.traces.kube_objects import QUEUE_LABEL
 
 QUEUE_LABELS = (QUEUE_LABEL, "kai.scheduler/queue", "runai/queue")
 PRIORITY_LABEL = f"{KUEUE}priority-class"

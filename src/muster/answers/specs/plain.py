@@ -9,10 +9,10 @@ from msgspec import Struct
 from muster.answers.specs.base import Specs
 from muster.answers.specs.places import Places
 from muster.errors import InputError
+from muster.kube.objects import parse_quantity
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
 from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
 from muster.traces.checks import check_pod_set
-from muster.traces.kube_objects import parse_quantity
 
 DEFAULT_NAME = "asked"
 

@@ -18,11 +18,11 @@ from muster.answers.specs.selection import SpecPod, affinities, node_conditions,
 from muster.engine.sharing import mig_milli
 from muster.engine.state import tolerates
 from muster.errors import InputError
+from muster.kube.objects import GPU_RESOURCES, Quantity, parse_quantity, pod_request, pod_shape
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodSet, PodShape, TopologyRequest
 from muster.traces.checks import check_pod_set
 from muster.traces.document import Document
-from muster.traces.kube_objects import GPU_RESOURCES, Quantity, parse_quantity, pod_request, pod_shape
 
 KUEUE = "kueue.x-k8s.io/"
 REQUIRED, PREFERRED = f"{KUEUE}podset-required-topology", f"{KUEUE}podset-preferred-topology"

@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InputError
+from muster.kube.objects import Expression, PodSpec, Resources, Term, Terms
 from muster.model.fleet import Node
 from muster.model.workload import TopologyRequest
-from muster.traces.kube_objects import Expression, PodSpec, Resources, Term, Terms
 
 if TYPE_CHECKING:
     from muster.answers.specs.pods import PodReader

@@ -1,0 +1,1 @@
+"""Clusters that are there: take a snapshot of one, and carry out a plan on it."""

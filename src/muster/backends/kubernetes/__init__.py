@@ -1,0 +1,1 @@
+"""The Kubernetes API server: how it is reached, read, watched and written to."""
