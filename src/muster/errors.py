@@ -3,6 +3,7 @@
 MusterError
 ├── InputError     a file, an option or a value that the user gave is wrong (exit code 2)
 ├── BackendError   what Muster works on or with cannot be reached or used (exit code 3)
+│   └── ClusterError  a cluster: no access to it is known, it does not answer, or it refuses
 ├── CapacityError  an operation would over-commit a device; a bug of the caller, never of the user
 └── StateError     an object was asked for something that its present state does not allow
 """
@@ -62,6 +63,20 @@ def _rebuild_input_error(
 
 class BackendError(MusterError):
     """A cluster, or another service, cannot be reached or used."""
+
+
+class ClusterError(BackendError):
+    """A cluster cannot be reached or refuses, told in one line: what is wrong; what to do.
+
+    Args:
+        what: what is wrong, without a full stop.
+        hint: what to do about it.
+    """
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(what + (f"; {hint}" if hint else ""))
 
 
 class CapacityError(MusterError):
