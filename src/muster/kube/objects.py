@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -24,6 +26,7 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
+@lru_cache(maxsize=65536)
 def parse_quantity(quantity: Quantity, scale: int = 1) -> int:
     """A Kubernetes quantity such as ``1500m``, ``512Gi`` or ``4``, times ``scale``, rounded up, else `ValueError`."""
     match = _QUANTITY.fullmatch(str(quantity).strip())
@@ -48,14 +51,49 @@ def parse_time(text: str | None) -> float | None:
     return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
 
 
+def first_of(values: Mapping[str, str] | None, keys: Sequence[str]) -> str:
+    """The value of the first of some keys that is there and not empty; else empty."""
+    if values:
+        for key in keys:
+            found = values.get(key)
+            if found:
+                return found
+    return ""
+
+
+class Owner(Struct):
+    """An entry of metadata.ownerReferences."""
+
+    kind: str
+    name: str
+    uid: str = ""
+    controller: bool | None = None
+
+
 class Meta(Struct, rename="camel"):
     """metadata."""
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    owner_references: list[Owner] | None = None
+
+    def label(self, *keys: str) -> str:
+        """The first of some labels that is there and not empty; else empty."""
+        return first_of(self.labels, keys)
+
+    def annotation(self, *keys: str) -> str:
+        """The first of some annotations that is there and not empty; else empty."""
+        return first_of(self.annotations, keys)
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who controls the object."""
+        return next((each for each in self.owner_references or () if each.controller), None)
 
 
 class KubeTaint(Struct):
@@ -133,6 +171,85 @@ class Volume(Struct, rename="camel"):
     persistent_volume_claim: Claim | None = None
 
 
+class Named(Struct):
+    """A thing of which only the name counts, such as a scheduling gate."""
+
+    name: str = ""
+
+
+class Expression(Struct):
+    """An entry of matchExpressions."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Term(Struct, rename="camel"):
+    """An entry of nodeSelectorTerms."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class Terms(Struct, rename="camel"):
+    """A node selector."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class NodeAffinity(Struct, rename="camel"):
+    """nodeAffinity."""
+
+    required_during_scheduling_ignored_during_execution: Terms | None = None
+    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class Selector(Struct, rename="camel"):
+    """labelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(Struct, rename="camel"):
+    """An entry of a pod affinity that is required."""
+
+    topology_key: str
+    label_selector: Selector | None = None
+    namespaces: list[str] | None = None
+
+
+class PodAffinity(Struct, rename="camel"):
+    """podAffinity, or podAntiAffinity."""
+
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class Affinity(Struct, rename="camel"):
+    """A pod's affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Spread(Struct, rename="camel"):
+    """An entry of topologySpreadConstraints."""
+
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: Selector | None = None
+
+
+class SchedulingGroup(Struct, rename="camel"):
+    """A pod's spec.schedulingGroup."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Struct, rename="camel"):
     """A pod's spec."""
 
@@ -140,10 +257,21 @@ class PodSpec(Struct, rename="camel"):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     overhead: dict[str, Quantity] | None = None
+    resources: Resources | None = None
     node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    topology_spread_constraints: list[Spread] | None = None
     tolerations: list[KubeToleration] | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
     volumes: list[Volume] | None = None
+    resource_claims: list[Any] | None = None
+    scheduling_gates: list[Named] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    scheduler_name: str | None = None
+    active_deadline_seconds: int | None = None
+    runtime_class_name: str | None = None
 
 
 class PodStatus(Struct, rename="camel"):
@@ -176,28 +304,7 @@ class KubeClaim(Struct):
     spec: ClaimSpec = field(default_factory=ClaimSpec)
 
 
-class Expression(Struct):
-    """An entry of matchExpressions."""
-
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class Term(Struct, rename="camel"):
-    """An entry of nodeSelectorTerms."""
-
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
-
-
-class Terms(Struct, rename="camel"):
-    """A node selector."""
-
-    node_selector_terms: list[Term] | None = None
-
-
-class Affinity(Struct):
+class VolumeAffinity(Struct):
     """A volume's node affinity."""
 
     required: Terms | None = None
@@ -206,7 +313,7 @@ class Affinity(Struct):
 class VolumeSpec(Struct, rename="camel"):
     """A volume's spec."""
 
-    node_affinity: Affinity | None = None
+    node_affinity: VolumeAffinity | None = None
 
 
 class KubeVolume(Struct):
@@ -216,17 +323,10 @@ class KubeVolume(Struct):
     spec: VolumeSpec = field(default_factory=VolumeSpec)
 
 
-def volume_labels(spec: VolumeSpec) -> tuple[tuple[str, str], ...] | None:
-    """The labels that a node must have to use a volume; None where it may have one of several, or must lack some."""
+def volume_terms(spec: VolumeSpec) -> list[Term]:
+    """The node selector of a volume: none where all nodes reach it."""
     required = spec.node_affinity.required if spec.node_affinity else None
-    terms = (required.node_selector_terms if required else None) or []
-    if not terms:
-        return ()
-    each = terms[0].match_expressions or []
-    exact = all(one.operator == "In" and len(one.values or ()) == 1 for one in each)
-    if len(terms) > 1 or terms[0].match_fields or not exact:
-        return None
-    return tuple((one.key, value) for one in each for value in one.values or ())
+    return (required.node_selector_terms if required else None) or []
 
 
 Amount = Callable[[Mapping[str, Quantity], str, int, str], int]
@@ -255,6 +355,14 @@ def pod_request(spec: PodSpec, name: str, scale: int, amount: Amount) -> int:
     return max(running + sidecars, peak) + amount(spec.overhead or {}, name, scale, "overhead")
 
 
+def _of_the_pod(spec: PodSpec, name: str, scale: int, amount: Amount) -> int:
+    """As `pod_request`; what the pod as a whole asks for goes before its containers."""
+    whole = {**(spec.resources.limits or {}), **(spec.resources.requests or {})} if spec.resources else {}
+    if name not in whole:
+        return pod_request(spec, name, scale, amount)
+    return amount(whole, name, scale, "resources") + amount(spec.overhead or {}, name, scale, "overhead")
+
+
 def pod_shape(spec: PodSpec, amount: Amount) -> PodShape:
     """What a pod asks for in all."""
     tolerations = {
@@ -263,8 +371,8 @@ def pod_shape(spec: PodSpec, amount: Amount) -> PodShape:
         if not (one.key or "").startswith("node.kubernetes.io/")
     }
     return PodShape(
-        cpu_milli=pod_request(spec, "cpu", 1000, amount),
-        memory_bytes=pod_request(spec, "memory", 1, amount),
+        cpu_milli=_of_the_pod(spec, "cpu", 1000, amount),
+        memory_bytes=_of_the_pod(spec, "memory", 1, amount),
         gpus=sum(pod_request(spec, name, 1, amount) for name in GPU_RESOURCES),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         tolerations=tuple(sorted(tolerations)),

@@ -20,8 +20,8 @@ from muster.answers.changes import (
 )
 from muster.answers.changes.values import gpus
 from muster.answers.view import View
+from muster.kube.nodes import LEVEL_LABELS
 from muster.model.fleet import HOST
-from muster.traces.kubectl import LEVEL_LABELS
 
 _q = quoted
 _LABELS = {level: labels[0] for level, labels in LEVEL_LABELS} | {HOST: "kubernetes.io/hostname"}

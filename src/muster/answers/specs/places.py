@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from muster.catalog import find_gpu
 from muster.errors import InputError
+from muster.kube.nodes import LEVEL_LABELS, MODEL_LABELS
 from muster.model.fleet import HOST, Fleet, Node
-from muster.traces.kubectl import LEVEL_LABELS, MODEL_LABELS
 
 MARK = "muster.dev/asked-"
 """Begin of the labels that stand for what a selector cannot say; a checksum of that and of its nodes follows, so that

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
-from muster.answers.specs.selection import SpecPod, affinities, node_conditions, spread_over
+from muster.answers.specs.selection import affinities, node_conditions, spread_over
 from muster.engine.sharing import mig_milli
 from muster.engine.state import tolerates
 from muster.errors import InputError
-from muster.kube.objects import GPU_RESOURCES, Quantity, parse_quantity, pod_request, pod_shape
+from muster.kube.objects import GPU_RESOURCES, PodSpec, Quantity, parse_quantity, pod_request, pod_shape
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodSet, PodShape, TopologyRequest
 from muster.traces.checks import check_pod_set
@@ -140,7 +140,7 @@ class PodReader:
         """What each pod of the template at ``where`` asks for, and where ``count`` of them should stand."""
         below = f"{where}." if where else ""
         self.mapping(f"{below}spec")
-        pod = self.document.convert(SpecPod, self.at(f"{below}spec"), f"{below}spec")
+        pod = self.document.convert(PodSpec, self.at(f"{below}spec"), f"{below}spec")
         annotations, labels = self.texts(f"{below}metadata.annotations"), self.texts(f"{below}metadata.labels")
         if not pod.containers:
             raise self.document.error(f"{below}spec.containers", "is missing or empty")
@@ -149,8 +149,6 @@ class PodReader:
             return self.amount(resources, name, scale, f"{below}spec.{at}")
 
         shape = pod_shape(pod, amount)
-        if pod.resources is not None:
-            shape = self._of_the_pod(pod, shape, f"{below}spec.resources")
         shape = self._devices(pod, shape, f"{below}spec.containers", annotations, amount)
         self._gates(pod, f"{below}spec")
         self._taints(shape, names=GPU_RESOURCES, where=f"{below}spec.tolerations")
@@ -178,19 +176,8 @@ class PodReader:
             raise self.document.error(where, f"{name} {str(resources[name])[:40]!r} is no amount", "such as 8 or 64Gi")
         return amount
 
-    def _of_the_pod(self, pod: SpecPod, shape: PodShape, where: str) -> PodShape:
-        """Requests of the pod as a whole go before those of its containers."""
-        assert pod.resources is not None
-        asked = {**(pod.resources.limits or {}), **(pod.resources.requests or {})}
-        over = pod.overhead or {}
-        changes: dict[str, int] = {}
-        for name, field, scale in (("cpu", "cpu_milli", 1000), ("memory", "memory_bytes", 1)):
-            if name in asked:
-                changes[field] = self.amount(asked, name, scale, where) + self.amount(over, name, scale, where)
-        return replace(shape, **changes)
-
     def _devices(
-        self, pod: SpecPod, shape: PodShape, where: str, annotations: Mapping[str, str], amount: Any
+        self, pod: PodSpec, shape: PodShape, where: str, annotations: Mapping[str, str], amount: Any
     ) -> PodShape:
         """The shape with its MIG instance or its share of a GPU; refuses what would be such a thing unread."""
         names: dict[str, None] = {}
@@ -268,11 +255,11 @@ class PodReader:
             )
         return replace(shape, gpus=gpus, gpu_milli=milli, sharing="soft")
 
-    def _gates(self, pod: SpecPod, where: str) -> None:
+    def _gates(self, pod: PodSpec, where: str) -> None:
         if pod.resource_claims:
             what = "claims devices by DRA, which is not read: it may ask for GPUs that are not counted"
             raise self.document.error(f"{where}.resourceClaims", what, "ask for nvidia.com/gpu instead")
-        gates = [str(inside(each, "name")) for each in pod.scheduling_gates or ()]
+        gates = [each.name for each in pod.scheduling_gates or ()]
         if any(not gate.startswith(KUEUE) for gate in gates):
             self.note(f"{where}.schedulingGates", "the answer is as if the gates were open")
         if pod.runtime_class_name and not pod.overhead:
@@ -299,7 +286,7 @@ class PodReader:
                     where, f"{text}; where admission adds that by itself (ExtendedResourceToleration), write it here"
                 )
 
-    def _priority(self, pod: SpecPod, where: str) -> None:
+    def _priority(self, pod: PodSpec, where: str) -> None:
         if pod.priority is not None:
             self.priority = max(self.priority or pod.priority, pod.priority)
         elif pod.priority_class_name:

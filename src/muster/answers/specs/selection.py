@@ -3,82 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InputError
-from muster.kube.objects import Expression, PodSpec, Resources, Term, Terms
+from muster.kube.affinity import OPERATORS, expression_fault, selects, shown, term_takes
+from muster.kube.objects import Expression, PodSpec
 from muster.model.fleet import Node
 from muster.model.workload import TopologyRequest
 
 if TYPE_CHECKING:
     from muster.answers.specs.pods import PodReader
 
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
-
-class NodeAffinity(Struct, rename="camel"):
-    """nodeAffinity."""
-
-    required_during_scheduling_ignored_during_execution: Terms | None = None
-    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
-
-
-class Selector(Struct, rename="camel"):
-    """labelSelector."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[Expression] | None = None
-
-
-class PodTerm(Struct, rename="camel"):
-    """An entry of a pod affinity that is required."""
-
-    topology_key: str
-    label_selector: Selector | None = None
-    namespaces: list[str] | None = None
-
-
-class PodAffinity(Struct, rename="camel"):
-    """podAffinity, or podAntiAffinity."""
-
-    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
-    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
-
-
-class Affinity(Struct, rename="camel"):
-    """A pod's affinity."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
-
-
-class Spread(Struct, rename="camel"):
-    """An entry of topologySpreadConstraints."""
-
-    topology_key: str
-    max_skew: int = 1
-    when_unsatisfiable: str = "DoNotSchedule"
-    label_selector: Selector | None = None
-
-
-class SpecPod(PodSpec, rename="camel"):
-    """A pod's spec with all that decides where it may stand."""
-
-    affinity: Affinity | None = None
-    topology_spread_constraints: list[Spread] | None = None
-    resource_claims: list[Any] | None = None
-    priority_class_name: str | None = None
-    resources: Resources | None = None
-    scheduling_gates: list[Any] | None = None
-    active_deadline_seconds: int | None = None
-    runtime_class_name: str | None = None
-
-
-def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, str]:
+def node_conditions(reader: PodReader, pod: PodSpec, where: str) -> dict[str, str]:
     """A label that stands for the required node affinity of a pod; what is only preferred is told of."""
     asked = pod.affinity and pod.affinity.node_affinity
     if not asked:
@@ -102,65 +41,20 @@ def node_conditions(reader: PodReader, pod: SpecPod, where: str) -> dict[str, st
 
     def allows(node: Node) -> bool:
         labels = places.labels(node)
-        return any(_term_takes(term, labels, node.name) for term in terms)
+        return any(term_takes(term, labels, node.name) for term in terms)
 
-    mark = places.mark(f"node affinity {' or '.join(map(_shown, terms))}", allows)
+    mark = places.mark(f"node affinity {' or '.join(map(shown, terms))}", allows)
     if not any(map(allows, places.nodes)):
         reader.note(f"{where}.affinity.nodeAffinity", "no node meets it")
     return mark
 
 
-def _shown(term: Term) -> str:
-    """A term in words, such as ``tier In (2, 3) and pool Exists``."""
-    each = [*(term.match_expressions or ()), *(term.match_fields or ())]
-    parts = [f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "") for one in each]
-    return " and ".join(parts) or "nothing"
-
-
 def _check(reader: PodReader, each: Expression, at: str) -> None:
-    values = each.values or []
-    if each.operator not in OPERATORS:
-        raise reader.document.error(f"{at}.operator", f"is {each.operator[:20]!r}", f"one of {', '.join(OPERATORS)}")
-    if each.operator in ("In", "NotIn") and not values:
-        raise reader.document.error(f"{at}.values", f"is empty for operator {each.operator}")
-    if each.operator in ("Gt", "Lt") and not (len(values) == 1 and values[0].lstrip("-").isdigit()):
-        raise reader.document.error(f"{at}.values", f"must be one whole number for operator {each.operator}")
-
-
-def _term_takes(term: Term, labels: Mapping[str, str], name: str) -> bool:
-    """All expressions of a term hold; a term without any takes nothing."""
-    expressions, fields = term.match_expressions or [], term.match_fields or []
-    if not expressions and not fields:
-        return False
-    named = {"metadata.name": name}
-    return all(_holds(each, labels) for each in expressions) and all(_holds(each, named) for each in fields)
-
-
-def _holds(each: Expression, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(each.key), each.values or []
-    match each.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            if value is None or not value.lstrip("-").isdigit():
-                return False
-            return int(value) > int(values[0]) if each.operator == "Gt" else int(value) < int(values[0])
-
-
-def _selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a selector takes the pods of these labels."""
-    if selector is None:
-        return False
-    same = all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
-    return same and all(
-        each.operator in OPERATORS[:4] and _holds(each, labels) for each in selector.match_expressions or ()
-    )
+    wrong = expression_fault(each)
+    if wrong is not None:
+        field, what = wrong
+        hint = f"one of {', '.join(OPERATORS)}" if field == "operator" else None
+        raise reader.document.error(f"{at}.{field}", what, hint)
 
 
 def _level(reader: PodReader, key: str, where: str) -> str:
@@ -171,7 +65,7 @@ def _level(reader: PodReader, key: str, where: str) -> str:
 
 
 def affinities(
-    reader: PodReader, pod: SpecPod, where: str, labels: Mapping[str, str], topology: TopologyRequest | None
+    reader: PodReader, pod: PodSpec, where: str, labels: Mapping[str, str], topology: TopologyRequest | None
 ) -> TopologyRequest | None:
     """The request with what the pods ask for of each other: in one domain, or one a domain.
 
@@ -189,7 +83,7 @@ def affinities(
             reader.note(at, "what is preferred is left out: it does not decide whether it fits")
         for number, term in enumerate(kind.required_during_scheduling_ignored_during_execution or ()):
             path = f"{at}.requiredDuringSchedulingIgnoredDuringExecution[{number}]"
-            if not _selects(term.label_selector, labels):
+            if not selects(term.label_selector, labels):
                 what = "selects other pods than these; their labels are not in a snapshot, so it cannot be told"
                 raise reader.document.error(path, what, "it may keep pods off nodes that look free")
             level = _level(reader, term.topology_key, f"{path}.topologyKey")
@@ -202,7 +96,7 @@ def affinities(
 
 
 def spread_over(
-    reader: PodReader, pod: SpecPod, where: str, labels: Mapping[str, str], count: int,
+    reader: PodReader, pod: PodSpec, where: str, labels: Mapping[str, str], count: int,
     topology: TopologyRequest | None,
 ) -> TopologyRequest | None:  # fmt: skip
     """The request with the pods dealt out over the domains of a level, as topologySpreadConstraints ask for.
@@ -218,7 +112,7 @@ def spread_over(
         if each.max_skew < 1:
             raise reader.document.error(f"{path}.maxSkew", f"is {each.max_skew}", "1 or more")
         must = each.when_unsatisfiable == "DoNotSchedule"
-        if not _selects(each.label_selector, labels):
+        if not selects(each.label_selector, labels):
             if must:
                 what = "counts other pods than these; their labels are not in a snapshot, so it cannot be told"
                 raise reader.document.error(path, what, "ScheduleAnyway would leave the answer as it is")

@@ -1,0 +1,141 @@
+"""Which GPUs of a node each pod has, and what is left of it.
+
+The API does not say which GPUs a pod was given: each gets the lowest free ones, and keeps them as long as it is there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.model.fleet import WHOLE_GPU_MILLI, Node
+from muster.model.plan import PodPlacement
+from muster.model.workload import PodShape
+
+NO_LIMIT = 1 << 40
+
+
+class _Left(Struct):
+    """What is left of a node; of its devices in thousandths, with the owner of the shares of each."""
+
+    cpu_milli: int
+    memory_bytes: int
+    pods: int
+    gpu_milli: list[int]
+    owners: list[tuple[str, str] | None]
+
+
+class _Held(Struct, frozen=True):
+    """What a pod holds: ``shape`` is the part of ``asked`` that there was."""
+
+    asked: PodShape
+    shape: PodShape
+    place: PodPlacement
+
+
+class Ledger:
+    """Accounts of all nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._left: dict[str, _Left] = {}
+        self._held: dict[str, _Held] = {}
+        self._on: dict[str, dict[str, None]] = {}
+
+    def set_node(self, node: Node) -> None:
+        """A node is there, new or other than before; pods on it keep their GPUs as far as there is room.
+
+        The others hold nothing until they are placed again.
+        """
+        self._nodes[node.name] = node
+        self._left[node.name] = _Left(
+            node.cpu_milli,
+            node.memory_bytes,
+            node.max_pods or NO_LIMIT,
+            [WHOLE_GPU_MILLI if device.healthy else 0 for device in node.devices],
+            [None] * len(node.devices),
+        )
+        for pod in list(self._on.get(node.name, ())):
+            held = self._held.pop(pod)
+            del self._on[node.name][pod]
+            if held.shape == held.asked and self._fits(held):
+                self._enter(pod, held)
+
+    def drop_node(self, name: str) -> None:
+        """A node is there no more, and nothing is on it."""
+        self._nodes.pop(name, None)
+        self._left.pop(name, None)
+        for pod in self._on.pop(name, {}):
+            self._held.pop(pod, None)
+
+    def release(self, pod: str) -> None:
+        """A pod has gone; nothing where it was not known."""
+        held = self._held.pop(pod, None)
+        if held is not None:
+            self._on.get(held.place.node, {}).pop(pod, None)
+            self._take(held, 1)
+
+    def hold(self, pod: str, place: PodPlacement, shape: PodShape) -> None:
+        """A pod gets these devices, as was decided; what it had before is free."""
+        self.release(pod)
+        self._enter(pod, _Held(shape, shape, place))
+
+    def place(self, pod: str, node: str, shape: PodShape) -> tuple[PodPlacement, PodShape] | str:
+        """Where a pod is that is bound to a node, and what it holds there; else why it cannot be told.
+
+        It holds less than it asks for where the node has less left (a GPU fell ill, or it was shrunk): all the rest.
+        """
+        held = self._held.get(pod)
+        if held is not None and held.place.node == node and held.asked == shape:
+            return held.place, held.shape
+        self.release(pod)
+        left = self._left.get(node)
+        if left is None:
+            return "is bound to a node that is not there"
+        if not left.pods:
+            return "is one more than the pods that its node may have"
+        devices = self._devices(left, shape)
+        kept = shape
+        if shape.cpu_milli > left.cpu_milli or shape.memory_bytes > left.memory_bytes or len(devices) < shape.gpus:
+            cpu_milli, memory_bytes = min(shape.cpu_milli, left.cpu_milli), min(shape.memory_bytes, left.memory_bytes)
+            kept = replace(shape, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpus=len(devices))
+            if not devices and shape.gpus:
+                kept = replace(kept, gpu_milli=WHOLE_GPU_MILLI, gpu_models=(), sharing="", tenant="", mig_profile="")
+        place = PodPlacement(node, devices, kept.gpu_milli if devices else 0)
+        self._enter(pod, _Held(shape, kept, place))
+        return place, kept
+
+    def _devices(self, left: _Left, shape: PodShape) -> tuple[int, ...]:
+        """The devices for a pod: whole ones that nobody uses, or those that shares of its kind leave room on."""
+        free = range(len(left.gpu_milli))
+        if not shape.shares_gpu:
+            return tuple([at for at in free if left.gpu_milli[at] == WHOLE_GPU_MILLI][: shape.gpus])
+        mine = (shape.tenant, shape.sharing)
+        open_ = [at for at in free if left.gpu_milli[at] >= shape.gpu_milli and left.owners[at] in (None, mine)]
+        open_.sort(key=lambda at: (left.owners[at] is None, left.gpu_milli[at], at))
+        return tuple(sorted(open_[: shape.gpus]))
+
+    def _fits(self, held: _Held) -> bool:
+        left, shape = self._left[held.place.node], held.shape
+        free = all(at < len(left.gpu_milli) and left.gpu_milli[at] >= shape.gpu_milli for at in held.place.devices)
+        return free and left.pods > 0 and left.cpu_milli >= shape.cpu_milli and left.memory_bytes >= shape.memory_bytes
+
+    def _enter(self, pod: str, held: _Held) -> None:
+        self._held[pod] = held
+        self._on.setdefault(held.place.node, {})[pod] = None
+        self._take(held, -1)
+
+    def _take(self, held: _Held, sign: int) -> None:
+        left = self._left.get(held.place.node)
+        if left is None:
+            return
+        shape = held.shape
+        left.cpu_milli += sign * shape.cpu_milli
+        left.memory_bytes += sign * shape.memory_bytes
+        left.pods += sign
+        healthy = [device.healthy for device in self._nodes[held.place.node].devices]
+        for at in held.place.devices:
+            if at < len(left.gpu_milli):
+                left.gpu_milli[at] += sign * shape.gpu_milli
+                whole = left.gpu_milli[at] >= WHOLE_GPU_MILLI or not healthy[at]
+                left.owners[at] = None if whole else (shape.tenant, shape.sharing)

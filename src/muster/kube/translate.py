@@ -1,0 +1,165 @@
+"""A cluster's objects as the engine has them: whole, as a snapshot, or gang by gang as things change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from muster.kube.gangs import GangReader, Names, PodRef, Seen
+from muster.kube.kinds import NODES, PODS
+from muster.kube.ledger import Ledger
+from muster.kube.marks import Marks
+from muster.kube.nodes import NodeReader, levels_of
+from muster.kube.notes import Note, Notes
+from muster.kube.objects import KubeNode, KubePod
+from muster.kube.owners import gang_of
+from muster.kube.queues import read_queues
+from muster.kube.shapes import ShapeReader
+from muster.kube.world import World
+from muster.model.fleet import Fleet, Node
+from muster.model.queue import Queue
+from muster.model.snapshot import Running, Snapshot
+from muster.model.workload import Workload
+
+__all__ = ["Note", "Options", "PodRef", "Seen", "Translation", "Translator"]
+
+
+class Options(Struct, frozen=True):
+    """What of a cluster is translated.
+
+    Attributes:
+        name: the fleet's.
+        source: the snapshot's, such as ``kubernetes:CONTEXT``.
+        schedulers: only gangs whose pods all name one of these wait; empty: all. What runs counts whoever placed it.
+    """
+
+    name: str = ""
+    source: str = "kubernetes"
+    schedulers: frozenset[str] = frozenset()
+
+
+class Translation(Struct, frozen=True):
+    """A cluster at one instant: ``seen`` has each gang by its workload's name."""
+
+    snapshot: Snapshot
+    notes: tuple[Note, ...]
+    seen: Mapping[str, Seen]
+
+
+class Translator:
+    """Translates what a `World` holds at the time of each call.
+
+    The levels of the topology are those of the nodes at its making.
+    """
+
+    def __init__(self, world: World, *, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self._world = world
+        self._notes = Notes()
+        self._marks = Marks()
+        self.ledger = Ledger()
+        self._names = Names()
+        nodes = world.of(NODES, KubeNode)
+        self._nodes = NodeReader(levels_of(list(nodes.values())), self._marks, self._notes)
+        self._known: dict[str, Node] = {}
+        shapes = ShapeReader(world, self._marks, self._notes)
+        self._gangs = GangReader(world, shapes, self.ledger, self._nodes.levels, self._names, self._notes)
+        self._read_marks = 0
+
+    def translate(self, now_s: float) -> Translation:
+        """All there is. O(objects)."""
+        self._notes.clear()
+        pods = self._world.of(PODS, KubePod)
+        grouped: dict[str, list[KubePod]] = {}
+        for pod in pods.values():
+            grouped.setdefault(self.gang_of(pod), []).append(pod)
+        there = self._world.of(NODES, KubeNode)
+        for name in [name for name in self._known if name not in there]:
+            self.drop_node(name)
+        for node in there.values():
+            self.node(node)
+        leaving_for = self._nominated(pods.values())
+        seen: dict[str, Seen] = {}
+        pending: list[Workload] = []
+        running: list[Running] = []
+        for name, members in grouped.items():
+            gang = self._names.gang(name)
+            found = self._gangs.gang(name, gang, members, leaving_for) if gang is not None else None
+            if found is None:
+                continue
+            seen[name] = found
+            running += found.leaving
+            if found.running is not None:
+                running.append(found.running)
+            elif not self.options.schedulers or found.schedulers <= self.options.schedulers:
+                pending.append(found.workload)
+        self.relabelled()
+        fleet = Fleet(tuple(self._known[name] for name in there), self._nodes.topology, self.options.name)
+        snapshot = Snapshot(
+            fleet, self.queues(), tuple(pending), tuple(running), taken_s=now_s, source=self.options.source
+        )
+        return Translation(snapshot, self._notes.all(), seen)
+
+    # -- as things change
+
+    def gang_of(self, pod: KubePod) -> str:
+        """The name of the workload that a pod belongs to, NAMESPACE/NAME of what makes the gang; always the same."""
+        return self._names.of(gang_of(pod))
+
+    def gang(self, name: str, pods: Iterable[KubePod]) -> Seen | None:
+        """A gang by its name and all pods of it that there are; None where it has none that count.
+
+        Pods keep their GPUs from call to call until they are finished, or `forget` is called for them.
+        """
+        gang = self._names.gang(name)
+        if gang is None:
+            return None
+        pods = list(pods)
+        return self._gangs.gang(name, gang, pods, {})
+
+    def node(self, found: KubeNode) -> Node:
+        """A node, new or other than before."""
+        node = self._nodes.node(found)
+        if self._known.get(node.name) != node:
+            self.ledger.set_node(node)
+        self._known[node.name] = node
+        return node
+
+    def relabelled(self) -> tuple[Node, ...]:
+        """Nodes that bear another label since the last call, as pods asked for what no node selector says."""
+        if self._read_marks == len(self._marks):
+            return ()
+        self._read_marks = len(self._marks)
+        changed: list[Node] = []
+        for name, found in self._world.of(NODES, KubeNode).items():
+            node = self._nodes.node(found)
+            if node != self._known.get(name):
+                self._known[name] = node
+                changed.append(node)
+        return tuple(changed)
+
+    def drop_node(self, name: str) -> None:
+        """A node is there no more."""
+        self._known.pop(name, None)
+        self.ledger.drop_node(name)
+
+    def forget(self, pod: KubePod) -> None:
+        """A pod is there no more: what it held is free."""
+        self.ledger.release(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}")
+
+    def queues(self) -> tuple[Queue, ...]:
+        """The tree of queues."""
+        return read_queues(self._world, self._notes)
+
+    def notes(self) -> tuple[Note, ...]:
+        """What was not understood so far."""
+        return self._notes.all()
+
+    def _nominated(self, pods: Iterable[KubePod]) -> dict[str, str]:
+        """Of each node, the gang that is nominated to it: what leaves it leaves for that."""
+        found: dict[str, str] = {}
+        for pod in pods:
+            if pod.status.nominated_node_name and not pod.spec.node_name:
+                found.setdefault(pod.status.nominated_node_name, self.gang_of(pod))
+        return found
