@@ -177,7 +177,7 @@ class Named(Struct):
     name: str = ""
 
 
-class Expression(Struct):
+class Expression(Struct, omit_defaults=True):
     """An entry of matchExpressions."""
 
     key: str
@@ -185,7 +185,7 @@ class Expression(Struct):
     values: list[str] | None = None
 
 
-class Term(Struct, rename="camel"):
+class Term(Struct, rename="camel", omit_defaults=True):
     """An entry of nodeSelectorTerms."""
 
     match_expressions: list[Expression] | None = None
@@ -250,6 +250,14 @@ class SchedulingGroup(Struct, rename="camel"):
     pod_group_name: str = ""
 
 
+class PodClaim(Struct, rename="camel"):
+    """An entry of a pod's spec.resourceClaims: a claim by name, or a template of which it gets one of its own."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Struct, rename="camel"):
     """A pod's spec."""
 
@@ -266,12 +274,25 @@ class PodSpec(Struct, rename="camel"):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     volumes: list[Volume] | None = None
-    resource_claims: list[Any] | None = None
+    resource_claims: list[PodClaim] | None = None
     scheduling_gates: list[Named] | None = None
     scheduling_group: SchedulingGroup | None = None
     scheduler_name: str | None = None
     active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
+
+
+class PodClaimStatus(Struct, rename="camel"):
+    """An entry of status.resourceClaimStatuses: the claim that was made for one of spec.resourceClaims."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class ExtendedClaimStatus(Struct, rename="camel"):
+    """status.extendedResourceClaimStatus: the claim that was made for what the pod asks for as extended resources."""
+
+    resource_claim_name: str = ""
 
 
 class PodStatus(Struct, rename="camel"):
@@ -281,6 +302,8 @@ class PodStatus(Struct, rename="camel"):
     start_time: str | None = None
     qos_class: str | None = None
     nominated_node_name: str | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class KubePod(Struct):
