@@ -187,7 +187,7 @@ class GangReader:
         if not node:
             self._ledger.release(_key(pod))
             return _Slot(role, shape, pod)
-        found = self._ledger.place(_key(pod), node, shape)
+        found = self._ledger.place(_key(pod), node, shape, self._shapes.dra.given(pod))
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if isinstance(found, str):
             self._notes.add("Pod", name, "spec.nodeName", f"{found}: it is left out")
@@ -279,6 +279,12 @@ class GangReader:
             required = required or annotations.annotation(REQUIRED, KAI_REQUIRED)
             preferred = annotations.annotation(PREFERRED, KAI_PREFERRED)
             slices, size = annotations.annotation(SLICE_LEVEL), annotations.annotation(SLICE_SIZE)
+        clique = self._shapes.dra.clique(pods)
+        if clique and self._level.get(required) not in (HOST, self._level.get(clique)):
+            if required:
+                text = f"asks for one {required}; its compute domain for one {clique}, which counts"
+                self._notes.add("Pod", f"{pods[0].metadata.namespace}/{pods[0].metadata.name}", "topology", text)
+            required = clique
         if not (required or preferred or slices):
             return None
         name = f"{pods[0].metadata.namespace}/{pods[0].metadata.name}"

@@ -80,9 +80,12 @@ class Ledger:
         self.release(pod)
         self._enter(pod, _Held(shape, shape, place))
 
-    def place(self, pod: str, node: str, shape: PodShape) -> tuple[PodPlacement, PodShape] | str:
+    def place(
+        self, pod: str, node: str, shape: PodShape, given: PodPlacement | None = None
+    ) -> tuple[PodPlacement, PodShape] | str:
         """Where a pod is that is bound to a node, and what it holds there; else why it cannot be told.
 
+        ``given``: the devices that it is known to have, where nobody else was told to have them.
         It holds less than it asks for where the node has less left (a GPU fell ill, or it was shrunk): all the rest.
         """
         held = self._held.get(pod)
@@ -94,14 +97,18 @@ class Ledger:
             return "is bound to a node that is not there"
         if not left.pods:
             return "is one more than the pods that its node may have"
-        devices = self._devices(left, shape)
+        known = given is not None and len(given.devices) == shape.gpus
+        if known and given is not None and all(self._has(left, at, shape) for at in given.devices):
+            devices, mig, start = given.devices, given.mig, given.mig_start
+        else:
+            devices, mig, start = self._devices(left, shape), "", -1
         kept = shape
         if shape.cpu_milli > left.cpu_milli or shape.memory_bytes > left.memory_bytes or len(devices) < shape.gpus:
             cpu_milli, memory_bytes = min(shape.cpu_milli, left.cpu_milli), min(shape.memory_bytes, left.memory_bytes)
             kept = replace(shape, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpus=len(devices))
             if not devices and shape.gpus:
                 kept = replace(kept, gpu_milli=WHOLE_GPU_MILLI, gpu_models=(), sharing="", tenant="", mig_profile="")
-        place = PodPlacement(node, devices, kept.gpu_milli if devices else 0)
+        place = PodPlacement(node, devices, kept.gpu_milli if devices else 0, mig, start)
         self._enter(pod, _Held(shape, kept, place))
         return place, kept
 
@@ -114,6 +121,10 @@ class Ledger:
         open_ = [at for at in free if left.gpu_milli[at] >= shape.gpu_milli and left.owners[at] in (None, mine)]
         open_.sort(key=lambda at: (left.owners[at] is None, left.gpu_milli[at], at))
         return tuple(sorted(open_[: shape.gpus]))
+
+    @staticmethod
+    def _has(left: _Left, at: int, shape: PodShape) -> bool:
+        return at < len(left.gpu_milli) and left.gpu_milli[at] >= shape.gpu_milli
 
     def _fits(self, held: _Held) -> bool:
         left, shape = self._left[held.place.node], held.shape

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from muster.kube.dra.reader import DraReader, merged
 from muster.kube.marks import Marks
 from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, KubeNode, Quantity, first_of, parse_quantity
 from muster.model.fleet import Device, Node, Taint, Topology
 
 MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+COUNT_LABEL = "nvidia.com/gpu.count"
 MEMORY_LABELS = ("nvidia.com/gpu.memory",)
 LEVEL_LABELS = (
     ("region", ("topology.kubernetes.io/region",)),
@@ -48,9 +50,9 @@ def levels_of(nodes: Sequence[KubeNode]) -> tuple[Level, ...]:
 class NodeReader:
     """Reads nodes; GPUs that are alike are one object, however many nodes have them."""
 
-    def __init__(self, levels: Sequence[Level], marks: Marks, notes: Notes) -> None:
+    def __init__(self, levels: Sequence[Level], marks: Marks, notes: Notes, dra: DraReader) -> None:
         self.levels = tuple(levels)
-        self._marks, self._notes = marks, notes
+        self._marks, self._notes, self._dra = marks, notes, dra
         self._devices: dict[tuple[tuple[str, int, int, int], ...], tuple[Device, ...]] = {}
 
     @property
@@ -72,18 +74,30 @@ class NodeReader:
             self._notes.add("Node", meta.name, "status.allocatable", f"states no {lacks}: it takes no pods")
             reason = reason or f"states no {lacks}"
         marked = self._marks.of(labels, meta.name) if len(self._marks) else {}
+        published = self._dra.gpus(found)
+        gpus, twice = merged(self._gpus(found, sizes, labels), published, self._count(labels))
+        if twice:
+            text = "and a driver's ResourceSlice tell of the same GPUs: they count once here, and kube-scheduler gives"
+            self._notes.add("Node", meta.name, "status.allocatable", f"{text} each of them out twice")
         return Node(
             meta.name,
             self._amount(meta.name, sizes, "cpu", 1000),
             self._amount(meta.name, sizes, "memory"),
-            self._gpus(found, sizes, labels),
+            gpus,
             labels=tuple(sorted({**labels, **marked}.items())),
             taints=tuple(sorted({Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()})),
             topology=tuple(first_of(labels, level.labels) for level in self.levels),
             schedulable=not reason,
             reason=reason,
+            sharing=self._dra.sharing(published) if published and len(gpus) == len(published) else "",
             max_pods=self._amount(meta.name, sizes, "pods"),
         )
+
+    @staticmethod
+    def _count(labels: Mapping[str, str]) -> int:
+        """How many GPUs GPU Feature Discovery found on the node; 0: it does not say."""
+        told = labels.get(COUNT_LABEL, "")
+        return int(told) if told.isascii() and told.isdigit() and len(told) < 5 else 0
 
     def _gpus(self, found: KubeNode, sizes: Mapping[str, Quantity], labels: Mapping[str, str]) -> tuple[Device, ...]:
         name, capacity = found.metadata.name, found.status.capacity or sizes

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from muster.kube.affinity import expression_fault, shown, term_takes
+from muster.kube.dra.reader import DraReader
 from muster.kube.kinds import VOLUME_CLAIMS, VOLUMES
 from muster.kube.marks import Marks
 from muster.kube.notes import Notes
@@ -32,8 +33,9 @@ _MOST = 2**53
 class ShapeReader:
     """Reads the shapes of pods; pods whose specs are alike in what matters are read once."""
 
-    def __init__(self, world: World, marks: Marks, notes: Notes) -> None:
+    def __init__(self, world: World, marks: Marks, notes: Notes, dra: DraReader) -> None:
         self._world, self._marks, self._notes = world, marks, notes
+        self.dra = dra
         self._known: dict[bytes, PodShape] = {}
         self._encoder = msgspec.msgpack.Encoder()
 
@@ -50,7 +52,7 @@ class ShapeReader:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._read(pod, places)
-        return known
+        return self.dra.shape(pod, known) if self.dra.concerns(pod) else known
 
     def _read(self, pod: KubePod, places: list[list[Term]]) -> PodShape:
         spec, name = pod.spec, f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from muster.kube.dra.reader import DraReader
 from muster.kube.gangs import GangReader, Names, PodRef, Seen
 from muster.kube.kinds import NODES, PODS
 from muster.kube.ledger import Ledger
@@ -61,9 +62,10 @@ class Translator:
         self.ledger = Ledger()
         self._names = Names()
         nodes = world.of(NODES, KubeNode)
-        self._nodes = NodeReader(levels_of(list(nodes.values())), self._marks, self._notes)
+        self.dra = DraReader(world, self._marks, self._notes)
+        self._nodes = NodeReader(levels_of(list(nodes.values())), self._marks, self._notes, self.dra)
         self._known: dict[str, Node] = {}
-        shapes = ShapeReader(world, self._marks, self._notes)
+        shapes = ShapeReader(world, self._marks, self._notes, self.dra)
         self._gangs = GangReader(world, shapes, self.ledger, self._nodes.levels, self._names, self._notes)
         self._read_marks = 0
 

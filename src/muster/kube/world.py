@@ -57,19 +57,27 @@ class World:
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, KubeObject]] = {}
+        self._revisions: dict[str, int] = {}
         self.missing: dict[str, str] = {}
 
     def put(self, kind: Kind, found: KubeObject) -> None:
         """An object is there, new or changed."""
         self._kinds.setdefault(kind.name, {})[key_of(found)] = found
+        self._revisions[kind.name] = self.revision(kind) + 1
 
     def put_all(self, kind: Kind, found: Iterable[KubeObject]) -> None:
         """These are all objects of a kind."""
         self._kinds[kind.name] = {key_of(each): each for each in found}
+        self._revisions[kind.name] = self.revision(kind) + 1
 
     def drop(self, kind: Kind, key: str) -> None:
         """An object is there no more."""
         self._kinds.get(kind.name, {}).pop(key, None)
+        self._revisions[kind.name] = self.revision(kind) + 1
+
+    def revision(self, kind: Kind) -> int:
+        """A number that is another after each change of a kind's objects."""
+        return self._revisions.get(kind.name, 0)
 
     def of(self, kind: Kind, struct: type[_T]) -> Mapping[str, _T]:
         """The objects of a kind by their `key_of`; ``struct`` is what they were decoded to."""
