@@ -68,6 +68,7 @@ class ApiServer:
         self._tls: tuple[tuple[str, str], ssl.SSLContext | None] | None = None
         self._discovery: Discovery | None = None
         self._dated = False
+        self._ahead_s = 0.0
 
     @classmethod
     def open(cls, context: str = "", kubeconfig: str = "", *, as_user: str = "") -> ApiServer:
@@ -181,6 +182,10 @@ class ApiServer:
         """Ask anew what the server has, as after a CRD came."""
         self._discovery = None
 
+    def now_s(self) -> float:
+        """Seconds since 1970 by the server's clock, where it differs from ours by more than a little."""
+        return time.time() - self._ahead_s
+
     async def _version(self) -> str:
         """The server's version; empty where it must not be read, which few servers forbid."""
         try:
@@ -256,8 +261,10 @@ class ApiServer:
             date_s = email.utils.parsedate_to_datetime(text).timestamp()
         except ValueError:
             return
-        if warning := clock_skew(date_s, time.time(), self.access):
+        now_s = time.time()
+        if warning := clock_skew(date_s, now_s, self.access):
             self.warnings.append(warning)
+            self._ahead_s = now_s - date_s
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -19,6 +19,10 @@ _OTHER_NAME = (62, 64)
 """X509_V_ERR_* of OpenSSL."""
 
 
+MOST_SKEW_S = 30.0
+"""Clocks that differ by no more count as the same."""
+
+
 class ServerUnreachable(ClusterError):
     """The server does not answer, or cannot be trusted. ``again``: whether trying once more may help."""
 
@@ -138,11 +142,11 @@ def unauthorized(access: Access, certificate: str, *, token: bool) -> ClusterErr
 
 
 def clock_skew(date_s: float, now_s: float, access: Access) -> str | None:
-    """A warning where the server's clock and ours differ by more than 30 s; ages and leases would be wrong by that."""
+    """A warning where the server's clock and ours differ by more than MOST_SKEW_S: ages would be wrong by that."""
     ahead = now_s - date_s
-    if abs(ahead) <= 30:
+    if abs(ahead) <= MOST_SKEW_S:
         return None
     which = "ahead of" if ahead > 0 else "behind"
     size = f"{abs(ahead):,.0f} s"
     server = f"the server of context {access.context!r}"
-    return f"This machine's clock is {size} {which} that of {server}: times told are wrong by that; set one of them."
+    return f"This machine's clock is {size} {which} that of {server}: times are told by the server's; set one of them."
