@@ -123,17 +123,18 @@ FORETOLD = 20
 
 
 def queue_document(
-    view: View, *, queue: str = "", parts: Sequence[str] = PARTS, most: int | None = None, foretold: int = FORETOLD
-) -> dict[str, Any]:
+    view: View, *, queue: str = "", namespace: str = "", parts: Sequence[str] = PARTS, most: int | None = None,
+    foretold: int = FORETOLD,
+) -> dict[str, Any]:  # fmt: skip
     """What waits (at most ``most``, in order), what runs, and the tree of queues; ``parts`` of it.
 
-    Of the first ``foretold`` that wait it is told when they will start.
+    ``queue`` and ``namespace`` narrow it. Of the first ``foretold`` that wait it is told when they will start.
     """
     document: dict[str, Any] = {"schema": QUEUE, "now_s": view.now_s}
     if "tree" in parts:
         document["queues"] = [_finite(msgspec.to_builtins(each)) for each in shares(view, queue)]
     if "waiting" in parts:
-        found, total = waiting(view, queue=queue, most=most)
+        found, total = waiting(view, queue=queue, namespace=namespace, most=most)
         document["total_waiting"] = total
         starts = forecasts(view, [each.job for each in found[:foretold]])
         document["waiting"] = [
@@ -145,7 +146,7 @@ def queue_document(
             for each in found
         ]
     if "running" in parts:
-        runs = active(view, queue=queue)
+        runs = active(view, queue=queue, namespace=namespace)
         document["total_running"] = len(runs)
         document["running"] = [_finite(msgspec.to_builtins(each)) for each in runs[:most]]
     return document

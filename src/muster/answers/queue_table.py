@@ -97,14 +97,16 @@ class Share(Struct, frozen=True):
     waiting_milli: int
 
 
-def waiting(view: View, *, queue: str = "", most: int | None = None) -> tuple[list[Waiting], int]:
+def waiting(
+    view: View, *, queue: str = "", namespace: str = "", most: int | None = None
+) -> tuple[list[Waiting], int]:  # fmt: skip
     """What waits in the order in which it is looked at, at most so many; also how many there are in all."""
     scheduler = view.scheduler
     below = set(_below(view.snapshot.queues, queue)) if queue else set[str]()
     chosen = [
         (position, gang)
         for position, gang in enumerate(scheduler.in_order(), 1)
-        if not queue or gang.workload.queue in below
+        if (not queue or gang.workload.queue in below) and namespace in ("", gang.workload.namespace)
     ]
     shown = chosen if most is None else chosen[:most]
     causes: dict[tuple[GangKind, str], Reason] = {}
@@ -138,10 +140,14 @@ def _waiting(view: View, position: int, gang: Gang, reason: Reason) -> Waiting:
     )  # fmt: skip
 
 
-def active(view: View, *, queue: str = "") -> list[Active]:
+def active(view: View, *, queue: str = "", namespace: str = "") -> list[Active]:
     """What runs after this instant's cycle, the largest first, of equals what started first."""
     below = set(_below(view.snapshot.queues, queue)) if queue else set[str]()
-    runs = [run for run in view.scheduler.running if not queue or run.workload.queue in below]
+    runs = [
+        run
+        for run in view.scheduler.running
+        if (not queue or run.workload.queue in below) and namespace in ("", run.workload.namespace)
+    ]
     return [_active(view, run) for run in sorted(runs, key=lambda run: (-run.kind.milli, run.started_s))]
 
 

@@ -1,14 +1,15 @@
-"""Where a view comes from: a snapshot file, a dump of a cluster, a history, or a simulated run, at an instant."""
+"""Where a view comes from: a live cluster, a snapshot file, a dump, a history, or a simulated run at an instant."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from muster.answers.live import is_live, read_live
 from muster.answers.view import View
 from muster.engine.config import config_of
 from muster.errors import InputError
@@ -19,30 +20,39 @@ from muster.traces.snapshots import holds_document
 from muster.traces.trace import Skipped
 
 
+def _unheard(text: str) -> None:
+    """Nobody listens."""
+
+
 def open_view(
-    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None
-) -> tuple[View, tuple[Skipped, ...]]:
+    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None,
+    warn: Callable[[str], None] = _unheard,
+) -> tuple[View, tuple[Skipped, ...]]:  # fmt: skip
     """Read a snapshot and build a view on it; also what was left out of the source.
 
     Args:
         source: a snapshot file (also one as JSON or YAML), a kubectl dump (``kubectl:DUMP.json``), or a run file
-            (``.yaml``), or a history (``history:FILE`` or ``history:FILE@TIME``).
+            (``.yaml``), a history (``history:FILE`` or ``history:FILE@TIME``), or a live cluster
+            (``kubernetes:CONTEXT``), which is read as it is now.
         at_s: of a run file or a history, the instant; None: its end.
         settings: instead of those of the source.
+        warn: is told what the user should know of a live cluster besides, such as what must not be read.
 
     Raises:
         InputError: something is wrong with the source, an instant or a setting.
+        ClusterError: a live cluster is not reached, or refuses what is needed.
     """
     if settings:
         config_of(settings)  # what is wrong with one is told of it, not of the source
-    snapshot, skipped = read_source(source, at_s, settings)
+    snapshot, skipped = read_source(source, at_s, settings, warn)
     config = config_of({**dict(snapshot.settings), **(settings or {})}) if settings else None
     return View(snapshot, config), skipped
 
 
 def read_source(
-    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None
-) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    source: str, at_s: float | None = None, settings: Mapping[str, Any] | None = None,
+    warn: Callable[[str], None] = _unheard,
+) -> tuple[Snapshot, tuple[Skipped, ...]]:  # fmt: skip
     """The snapshot of a source, as `open_view` takes it, and what was left out.
 
     Runs go by the settings from the start.
@@ -54,6 +64,8 @@ def read_source(
     if at_s is not None:
         hint = "a snapshot is of one"
         raise InputError("only a run file or a history has instants to choose from", field="--at", hint=hint)
+    if is_live(source):
+        return read_live(source, warn)
     return read_snapshot_and_skipped(source)
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, tell, thousands
+from muster.cli.source import fleet_options
 
 if TYPE_CHECKING:
+    from muster.cli.source import FleetSource
     from muster.engine.state import FleetState
     from muster.model.fleet import Node
     from muster.model.snapshot import Snapshot
@@ -22,26 +24,27 @@ GENERATED = "generate:mix=default,pods=2000"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Show a fleet from a file: nodes by state, free GPUs that are of no use by cause.
+    """Show a fleet: nodes by state, free GPUs that are of no use by cause.
 
-    SPEC is a fleet, as `muster trace --help` lists them, such as kubectl:DUMP.json, openb:NODES.csv or example.
+    SPEC is a fleet, as `muster trace --help` lists them, such as kubectl:DUMP.json, openb:NODES.csv or example; or
+    what the other commands take: a live cluster by --context, a snapshot, a run file or a history by --from.
     """
 
 
 @command.command(
     "show",
     epilog="\b\nExamples:\n  muster fleet show example\n  kubectl get nodes,pods -A -o json > now.json\n"
-    "  muster fleet show kubectl:now.json -o wide",
+    "  muster fleet show kubectl:now.json -o wide\n  muster fleet show --context prod",
 )
-@click.argument("spec")
+@fleet_options
 @output_option
-def show(spec: str, output: str) -> None:
+def show(fleet: FleetSource, output: str) -> None:
     """Count nodes and GPUs by hardware kind and state.
 
     A node is in the last of these states that holds: whole free, partly used, full, unhealthy devices, tainted,
     cordoned (drained, not ready). Free GPUs of cordoned nodes are not counted as free.
     """
-    state, _ = _read_state(spec)
+    state, _ = _read_state(fleet)
     groups: dict[tuple[int, int], dict[str, Any]] = {}
     for row, node in enumerate(state.node_list):
         kind, status = int(state.nodes.kind[row]), STATES.index(_status(state, row))
@@ -74,14 +77,14 @@ def show(spec: str, output: str) -> None:
 @command.command(
     "frag",
     epilog="\b\nExamples:\n  muster fleet frag example\n  muster fleet frag kubectl:now.json\n"
-    "  muster fleet frag openb:nodes.csv --workload openb:pods.csv -o json",
+    "  muster fleet frag openb:nodes.csv --workload openb:pods.csv -o json\n  muster fleet frag --context prod",
 )
-@click.argument("spec")
+@fleet_options
 @click.option(
     "--workload", metavar="SPEC", help=f"Its mix is typical. Default: the fleet's own GPU pods, or {GENERATED}."
 )
 @output_option
-def frag(spec: str, workload: str | None, output: str) -> None:
+def frag(fleet: FleetSource, workload: str | None, output: str) -> None:
     """Tell how much free GPU is of no use, why, which gangs still fit, and in which pieces it lies.
 
     A GPU is of no use to a typical pod that could not take it; of typical pods, the mean is told.
@@ -89,7 +92,7 @@ def frag(spec: str, workload: str | None, output: str) -> None:
     A gang of up to 8 GPUs is one pod; a larger one is made of pods of 8, on GPUs of one model. A pod of a gang asks
     for the mean CPU and memory of the mix's pods of its size; cordoned and tainted nodes take none.
     """
-    state, snapshot = _read_state(spec)
+    state, snapshot = _read_state(fleet)
     mix, source = _mix(state, snapshot, workload)
     free = sum(float(state.nodes.gpu_free[row].sum()) for row in _schedulable(state)) / 1000
     causes = _causes(state, mix, free)
@@ -238,13 +241,20 @@ def _status(state: FleetState, row: int) -> str:
     return "full" if full else "partly used"
 
 
-def _read_state(spec: str) -> tuple[FleetState, Snapshot]:
-    """The fleet with what runs on it, where the file tells."""
+def _read_state(fleet: FleetSource) -> tuple[FleetState, Snapshot]:
+    """The fleet with what runs on it, where the source tells."""
     from muster.engine.frag import assign_running
     from muster.engine.state import FleetState
-    from muster.traces import read_fleet_as_it_is
 
-    snapshot, skipped = read_fleet_as_it_is(spec)
+    if fleet.spec is None:
+        from muster.answers.sources import read_source
+        from muster.cli.source import at_of
+
+        snapshot, skipped = read_source(fleet.source, at_of(fleet.source, fleet.at), warn=say)
+    else:
+        from muster.traces import read_fleet_as_it_is
+
+        snapshot, skipped = read_fleet_as_it_is(fleet.spec)
     for one in skipped[:3]:
         say(f"skipped {one}")
     if len(skipped) > 3:

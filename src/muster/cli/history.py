@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from muster.cli.output import Column, emit, output_option, print_table, say, tell, thousands
-from muster.errors import InputError
+from muster.cli.source import cluster_options, named_source
+from muster.errors import BackendError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,26 +91,82 @@ def add(sources: tuple[str, ...], store: str | None) -> None:
 RECORD_EPILOG = """\b
 Examples:
   muster history record run.yaml --every 10m --store run.db
+  muster history record --context prod --every 10m          # a live cluster, until Ctrl-C
   muster history show --store run.db --job train
 """
 
 
 @command.command("record", epilog=RECORD_EPILOG)
-@click.argument("run", metavar="RUN.yaml", type=click.Path(dir_okay=False))
+@click.argument("run", metavar="[RUN.yaml]", required=False)
 @click.option("--every", default="10m", show_default=True, metavar="TIME", help="A snapshot each so long.")
-@click.option("--until", metavar="TIME", help="Up to this time.  [default: when nothing more happens]")
+@click.option("--until", metavar="TIME", help="Up to this time of the run.  [default: when nothing more happens]")
+@click.option("--for", "for_", metavar="TIME", help="Of a live cluster: for so long.  [default: until Ctrl-C]")
+@cluster_options
 @store_option
-def record_command(run: str, every: str, until: str | None, store: str | None) -> None:
-    """Simulate a run file and keep a snapshot every so often, with every decision in between."""
+def record_command(
+    run: str | None, every: str, until: str | None, for_: str | None, store: str | None, **cluster: Any
+) -> None:  # fmt: skip
+    """Keep a snapshot every so often: of a run file, which is simulated, or of a live cluster.
+
+    Of a run file every decision in between is kept, of a live cluster what Muster would decide at each instant.
+    """
     from muster.answers.history import History
+    from muster.answers.live import is_live
     from muster.answers.recording import record
     from muster.cli.source import seconds
 
+    source = named_source(run, cluster)
     every_s, until_s = seconds(every, "--every"), None if until is None else seconds(until, "--until")
+    for_s = None if for_ is None else seconds(for_, "--for")
+    if source is None:
+        raise click.UsageError("Give RUN.yaml, or a live cluster by --context.")
+    run = source
+    if is_live(source) and until is not None:
+        raise InputError("is of a run file", field="--until", hint="--for TIME ends it")
+    if not is_live(source) and for_ is not None:
+        raise InputError("is of a live cluster", field="--for", hint="--until TIME ends it")
+    if is_live(source):
+        _record_live(source, every_s, for_s, store)
+        return
     with History(_writable(store), write=True) as history:
         added = [each for _, each in record(history, run, every_s, until_s)]
         new = sum(each.new for each in added)
         say(f"{run}: {len(added):,} snapshots, {new:,} of them new, {sum(each.bytes for each in added):,} bytes.")
+        say(f"Next: muster history list{_named(store)}")
+
+
+def _record_live(source: str, every_s: float, for_s: float | None, store: str | None) -> None:
+    """Add a snapshot of a live cluster every so often; one that cannot be taken is told, and the next is tried."""
+    import time
+
+    from muster.answers.history import History
+    from muster.answers.sources import read_source
+    from muster.answers.times import instant
+
+    if not every_s > 0:
+        raise InputError("is not above 0", field="--every", hint="such as 10m")
+    end_s = math.inf if for_s is None else time.monotonic() + for_s
+    next_s, count = time.monotonic(), 0
+    warned: set[str] = set()
+
+    def warn(text: str) -> None:
+        if text not in warned:
+            say(text)
+        warned.add(text)
+
+    with History(_writable(store), write=True) as history:
+        while next_s <= end_s:
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            next_s = max(next_s + every_s, time.monotonic())
+            try:
+                snapshot = read_source(source, warn=warn)[0]
+            except BackendError as error:
+                if not count:
+                    raise
+                say(f"muster: {error}")
+                continue
+            added, count = history.add(snapshot), count + 1
+            say(f"{instant(snapshot.taken_s)}: number {added.id}, {added.bytes:,} bytes more.")
         say(f"Next: muster history list{_named(store)}")
 
 

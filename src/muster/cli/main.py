@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from muster import __version__
-from muster.cli.output import say
+from muster.cli.output import PLUGIN_NAME, say
 from muster.errors import BackendError, MusterError
 
 COMMANDS = {
@@ -35,6 +35,7 @@ COMMANDS = {
     "spares": ("muster.cli.spares", "How many spare nodes the failure rate asks for, and how many are missing."),
     "snapshot": ("muster.cli.snapshot", "One instant of a cluster in a file: save, show, compare, anonymize, replay."),
     "history": ("muster.cli.history", "Snapshots and decisions over time: why did it do that at 14:03?"),
+    "completion": ("muster.cli.completion", "The script by which a shell completes commands and options."),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help (one place for both)."""
@@ -83,7 +84,7 @@ class Interrupted(click.ClickException):
 EPILOG = """\b
 Examples:
   muster simulate --fleet example --workload generate:mix=default --policy fgd,default
-  muster why research/llama-70b --from now.snap
+  muster why research/llama-70b --context prod
   muster fit job.yaml --from now.snap --explain
   muster fleet frag example
   muster trace info swf:RICC-2010-2.swf.gz
@@ -95,9 +96,14 @@ Exit codes: 0 yes, 1 no, 2 usage or bad input, 3 backend not reachable, 130 inte
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--context", metavar="NAME", help="Of the commands that answer: a live cluster, by its context.")
+@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that has it.")
+@click.option("-n", "--namespace", metavar="NAME", help="The namespace that is meant.")
+@click.option("--as", "as_user", metavar="USER", help="Act as this user of the cluster.")
 @click.version_option(__version__, prog_name="muster")
-def main() -> None:
-    """Muster places GPU work on nodes, on a simulated fleet, and tells why in numbers."""
+def main(context: str | None, kubeconfig: str | None, namespace: str | None, as_user: str | None) -> None:
+    """Muster places GPU work on nodes, on Kubernetes and on a simulated fleet, and tells why in numbers."""
+    del context, kubeconfig, namespace, as_user  # `muster.cli.source` reads them, of the commands that take a source
 
 
 def run(args: list[str] | None = None) -> None:
@@ -107,7 +113,9 @@ def run(args: list[str] | None = None) -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
         _refuse_undecodable(sys.argv[1:] if args is None else args)
-        code = main.main(args=args, standalone_mode=False)
+        plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+        name = PLUGIN_NAME if plugin else "muster"
+        code = main.main(args=args, prog_name=name, complete_var="_MUSTER_COMPLETE", standalone_mode=False)
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _failed("interrupted", 130)

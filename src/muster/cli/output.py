@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 100
 """Sentences are broken here, however wide the terminal is."""
 
+PLUGIN_NAME = "kubectl muster"
+"""What the command is called where kubectl runs it as a plugin."""
+
 _NO_LIMIT, _SHORT, _GAP = 10_000, 16, 2
 _END_BLANKS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
 """Blanks at the end of a line, and the colours among them, which stay."""

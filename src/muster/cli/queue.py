@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, to_csv
-from muster.cli.source import again, source_options, view_of
+from muster.cli.source import again, namespace_asked, source_options, view_of
 from muster.cli.starts import between
-from muster.errors import InputError
+from muster.errors import BackendError, InputError
 
 if TYPE_CHECKING:
     from muster.answers.view import View
@@ -24,6 +24,7 @@ SHOWN = 20
 EPILOG = """\b
 Examples:
   muster queue --from now.snap
+  muster queue --context prod -n research
   muster queue --from now.snap --queue research --all
   muster queue --from run.yaml --at 3h -o json
   muster queue --from now.snap --waiting -o csv
@@ -51,8 +52,10 @@ def command(
     if output in ("csv", "name") and only is None:
         parts = ("waiting",)
 
+    most = None if everything else SHOWN
+
     def draw() -> None:
-        _draw(view_of(source, at, settings), queue, parts, None if everything else SHOWN, output, again(source, at))
+        _draw(view_of(source, at, settings), queue, namespace_asked(), parts, most, output, again(source, at))
 
     if watch:
         _watch(source, draw)
@@ -60,7 +63,9 @@ def command(
         draw()
 
 
-def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output: str, of: str) -> None:
+def _draw(
+    view: View, queue: str, namespace: str, parts: Sequence[str], most: int | None, output: str, of: str
+) -> None:  # fmt: skip
     """``of`` are the options that name the source again."""
     from muster.answers.documents import queue_document
 
@@ -71,7 +76,7 @@ def _draw(view: View, queue: str, parts: Sequence[str], most: int | None, output
         hint = near(queue, sorted(known)) or ("its queues are in `muster queue --tree`" if known else "it has none")
         raise InputError(f"there is no queue {queue!r}", field="--queue", hint=hint)
     machine = output not in ("table", "wide")
-    document = queue_document(view, queue=queue, parts=parts, most=None if machine else most)
+    document = queue_document(view, queue=queue, namespace=namespace, parts=parts, most=None if machine else most)
     if output in ("json", "yaml"):
         emit_document(document, output)
     elif machine:
@@ -217,12 +222,15 @@ def _gpus(milli: float) -> str:
 
 
 def _watch(source: str, draw: Callable[[], None]) -> None:
-    """Draw whenever the file changes; a file that cannot be read now is told, and looked at again."""
+    """Draw whenever the file changes, and a live cluster after a while; what cannot be read now is looked at again."""
+    from muster.answers.live import is_live
+    from muster.service.latest import AGAIN_S
+
     path = Path(source.removeprefix("kubectl:"))
     seen = 0.0
     while True:
         try:
-            changed = path.stat().st_mtime
+            changed = time.monotonic() // AGAIN_S + 1 if is_live(source) else path.stat().st_mtime
         except OSError:
             changed = seen
         if changed != seen:
@@ -231,6 +239,6 @@ def _watch(source: str, draw: Callable[[], None]) -> None:
                 click.clear()
             try:
                 draw()
-            except InputError as error:
+            except (InputError, BackendError) as error:
                 say(f"muster: {error}")
         time.sleep(1.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, tell, thousands
+from muster.cli.source import cluster_options, named_source
 
 if TYPE_CHECKING:
     from muster.answers.replay import Cycle
@@ -32,6 +33,7 @@ SAVE_EPILOG = """\b
 Examples:
   kubectl get nodes,pods -A -o json > now.json
   muster snapshot save kubectl:now.json -o now.snap
+  muster snapshot save --context prod -o now.snap          # a live cluster
   muster snapshot save run.yaml --at 90m -o after-90-min.snap
   muster snapshot save --fleet example --workload generate:mix=philly,pods=50 -o empty.yaml
 """
@@ -43,14 +45,16 @@ Examples:
 @click.option("--fleet", "fleet", metavar="SPEC", help="Instead of SOURCE: an empty fleet ...")
 @click.option("--workload", metavar="SPEC", help="... and the work that waits for it, as `muster simulate` takes it.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the scheduler to keep.")
+@cluster_options
 @click.option(
     "-o", "--out", required=True, type=click.Path(dir_okay=False), metavar="FILE",
     help="Where to write it: as a document where the name ends in .json or .yaml, else compact.",
 )  # fmt: skip
 def save(
-    source: str | None, at: str | None, fleet: str | None, workload: str | None, settings: tuple[str, ...], out: str
-) -> None:
-    """Take a snapshot of SOURCE: a run file at an instant, a dump of a cluster, or another snapshot.
+    source: str | None, at: str | None, fleet: str | None, workload: str | None, settings: tuple[str, ...], out: str,
+    **cluster: Any,
+) -> None:  # fmt: skip
+    """Take a snapshot of SOURCE: a live cluster, a run file at an instant, a dump of a cluster, or another snapshot.
 
     It is written whole or not at all. How long work will really run is no part of it, as no scheduler knows that.
     """
@@ -60,8 +64,9 @@ def save(
     from muster.engine.config import config_of, settings_of
     from muster.traces.files import check_target
 
+    source = named_source(source, cluster)
     if (source is None) == (fleet is None and workload is None):
-        raise click.UsageError("Give SOURCE, or --fleet and --workload.")
+        raise click.UsageError("Give SOURCE or --context, or --fleet and --workload.")
     check_target(out, "--out")
     snapshot = _of_specs(fleet, workload, at) if source is None else _read(source, at)
     if settings:
@@ -102,7 +107,7 @@ def _read(source: str, at: str | None = None) -> Snapshot:
     from muster.answers.sources import read_source
     from muster.cli.source import at_of
 
-    snapshot, skipped = read_source(source, at_of(source, at))
+    snapshot, skipped = read_source(source, at_of(source, at), warn=say)
     _say_skipped(source, len(skipped))
     return snapshot
 

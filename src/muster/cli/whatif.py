@@ -12,7 +12,7 @@ import click
 
 from muster.answers.times import moment, span
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, thousands, to_csv
-from muster.cli.source import seconds, source_options, view_of
+from muster.cli.source import again, seconds, source_options, view_of
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _facts(view: View, found: Comparison, source: str) -> list[tuple[str, str]]:
 
 
 def _next(found: Comparison, source: str, at: str | None) -> list[tuple[str, str]]:
-    told = f"--from {shlex.quote(source)}" + (f" --at {shlex.quote(at)}" if at else "")
+    told = again(source, at, always=True).strip()
     last = found.outcomes[-1].variant
     text = shlex.quote("; ".join(map(str, last.changes)))
     return [
@@ -234,7 +234,8 @@ def _print(
         tell(line)
     if base.figures.waiting and options.for_s is None and not found.cut:
         late = next(each.job for each in base.effects if math.isinf(each.before_s))
-        tell(f"As it is, {thousands(base.figures.waiting)} never start: muster why {late} --from {shlex.quote(source)}")
+        of = again(source, None, always=True)
+        tell(f"As it is, {thousands(base.figures.waiting)} never start: muster why {late}{of}")
     if report is None:
         tell("A page with a Gantt chart: add --report whatif.html")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.cli.output import Column, emit_document, print_table, say, tell
-from muster.cli.source import again, source_options, view_of
+from muster.cli.source import again, namespace_asked, source_options, view_of
 from muster.cli.starts import start_lines
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   muster why research/llama-70b --from now.snap
+  muster why llama-70b -n research --context prod
   muster why llama-70b --from run.yaml --at 3h --nodes gpus
   muster why llama-70b --from now.snap --how
   muster why llama-70b --from now.snap --apply 1
@@ -57,6 +58,8 @@ def command(
 
         check_target(write, "--write")
     view = view_of(source, at, settings)
+    if (namespace := namespace_asked()) and "/" not in job:
+        job = f"{namespace}/{job}"
     told = why(view, job, budget=None if step is not None else Budget())
     if number is not None:
         _print_apply(view, told, number, source, at, write, output)

@@ -1,0 +1,96 @@
+"""A live cluster as a source: ``kubernetes:CONTEXT``, read when it is asked, and never written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl, quote
+
+from msgspec import Struct
+
+from muster.errors import InputError
+from muster.model.snapshot import Snapshot
+from muster.traces.trace import Skipped
+
+PREFIX = "kubernetes:"
+_KEYS = ("kubeconfig", "namespace", "as")
+
+
+class Live(Struct, frozen=True):
+    """Which cluster, as whom.
+
+    Attributes:
+        context: of the kubeconfig; empty: the current one.
+        kubeconfig: its file; empty: KUBECONFIG, else ~/.kube/config.
+        namespace: what may be read at least, where not all namespaces may; empty: the context's.
+        as_user: as whom to act; empty: as whom the context says.
+    """
+
+    context: str = ""
+    kubeconfig: str = ""
+    namespace: str = ""
+    as_user: str = ""
+
+    @property
+    def source(self) -> str:
+        """As a source: ``kubernetes:CONTEXT``, with what else is said after a question mark."""
+        values = zip(_KEYS, (self.kubeconfig, self.namespace, self.as_user), strict=True)
+        more = "&".join(f"{key}={quote(value, safe='/:@')}" for key, value in values if value)
+        return f"{PREFIX}{self.context}{'?' if more else ''}{more}"
+
+
+def is_live(source: str) -> bool:
+    """Whether a source is a live cluster."""
+    return source.startswith(PREFIX)
+
+
+def live_of(source: str) -> Live:
+    """The cluster that a source names; raises `InputError` where what stands after the question mark is wrong."""
+    context, mark, more = source.removeprefix(PREFIX).rpartition("?")
+    if not mark:
+        return Live(more)
+    given = dict(parse_qsl(more, keep_blank_values=True))
+    unknown = [key for key in given if key not in _KEYS]
+    if unknown or not given:
+        hint = f"{PREFIX}CONTEXT?kubeconfig=FILE&namespace=NAME&as=USER"
+        raise InputError(f"{(unknown or [more])[0][:40]!r} is not known of a live cluster", field="--from", hint=hint)
+    return Live(context, given.get("kubeconfig", ""), given.get("namespace", ""), given.get("as", ""))
+
+
+def read_live(source: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """The snapshot of a live cluster as it is now, and what of its objects was not understood.
+
+    Args:
+        source: ``kubernetes:CONTEXT``.
+        warn: is told, in a sentence each, what cannot be read and what that costs, and whether a clock is wrong.
+
+    Raises:
+        InputError: the source is wrong, or the package for it is not installed.
+        ClusterError: there is no such context, the server does not answer, or it refuses what is needed.
+    """
+    live = live_of(source)
+    require_client()
+    from muster.backends.kubernetes.api import ApiServer, run
+    from muster.backends.kubernetes.lists import read_world
+    from muster.kube.translate import translate_world
+
+    server = ApiServer.open(live.context, live.kubeconfig, as_user=live.as_user)
+
+    async def read() -> Snapshot:
+        async with server:
+            world = await read_world(server, namespace=live.namespace or server.access.namespace)
+            return translate_world(world, server.now_s(), f"{PREFIX}{server.access.context}")
+
+    snapshot = run(read())
+    for each in server.warnings:
+        warn(each)
+    return snapshot, ()
+
+
+def require_client() -> None:
+    """Raise `InputError` where what a cluster is reached with is not installed."""
+    try:
+        import aiohttp
+    except ImportError:
+        hint = "pip install 'muster-gpu[kubernetes]'"
+        raise InputError("the package aiohttp is not installed, by which a cluster is reached", hint=hint) from None
+    assert aiohttp
