@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
@@ -10,6 +11,10 @@ from msgspec import Struct
 from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.traces.trace import Skipped
+
+if TYPE_CHECKING:
+    from muster.kube.notes import Note
+    from muster.kube.world import World
 
 PREFIX = "kubernetes:"
 _KEYS = ("kubeconfig", "namespace", "as")
@@ -71,19 +76,26 @@ def read_live(source: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple
     require_client()
     from muster.backends.kubernetes.api import ApiServer, run
     from muster.backends.kubernetes.lists import read_world
-    from muster.kube.translate import translate_world
+    from muster.kube.translate import Options, Translator
 
     server = ApiServer.open(live.context, live.kubeconfig, as_user=live.as_user)
 
-    async def read() -> Snapshot:
+    async def read() -> World:
         async with server:
-            world = await read_world(server, namespace=live.namespace or server.access.namespace)
-            return translate_world(world, server.now_s(), f"{PREFIX}{server.access.context}")
+            return await read_world(server, namespace=live.namespace or server.access.namespace)
 
-    snapshot = run(read())
+    world = run(read())
     for each in server.warnings:
         warn(each)
-    return snapshot, ()
+    name = server.access.context
+    options = Options(name=name, source=f"{PREFIX}{name}")
+    found = Translator(world, options=options).translate(server.now_s())
+    return found.snapshot, tuple(_left_out(note) for note in found.notes)
+
+
+def _left_out(note: Note) -> Skipped:
+    more = f" ({note.count:,} alike)" if note.count > 1 else ""
+    return Skipped(PREFIX, 0, note.field, f"{note.kind.lower()} {note.name} {note.text}{more}")
 
 
 def require_client() -> None:
