@@ -252,12 +252,12 @@ class Books:
 
     def _adopt_all(self, runs: Sequence[Running]) -> None:
         """Enter what runs already; raises `InputError` where its places are not free."""
-        asked = [self._asked(run) for run in runs]
+        asked = [self.asked(run) for run in runs]
         rows = self.cluster.assign_all([(*each, run.pods) for each, run in zip(asked, runs, strict=True)])
         for (kind, flavor), run, places in zip(asked, runs, rows, strict=True):
             self._adopt(run, kind, flavor, places)
 
-    def _asked(self, run: Running) -> tuple[GangKind, str]:
+    def asked(self, run: Running) -> tuple[GangKind, str]:
         """The kind of what is there of running work, and its flavor."""
         kind = self.cluster.kind_of(run.workload)
         if run.counts:

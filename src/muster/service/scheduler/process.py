@@ -1,0 +1,241 @@
+"""The process: watch, enter, decide, write, again; who leads decides and writes, who stands by watches only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from muster.answers.view import View
+from muster.answers.why import blocked
+from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
+from muster.backends.kubernetes.commit import Outcome, PodKey
+from muster.backends.kubernetes.lease import Leadership
+from muster.backends.kubernetes.reflector import Reflector
+from muster.engine.pending import Gang
+from muster.errors import MusterError
+from muster.kube.kinds import NODES, PODS, STRUCTS
+from muster.kube.world import Kind, KubeObject, World
+from muster.model.plan import Place, Plan, Reserve
+from muster.service.scheduler.figures import Figures
+from muster.service.scheduler.settings import SchedulerSettings
+from muster.service.scheduler.state import LiveState
+from muster.service.scheduler.teller import Event, Teller
+from muster.service.scheduler.writer import Bind, Stop, Writer
+
+log = logging.getLogger("muster.scheduler")
+MOST_TOLD = 20
+"""Distinct kinds of gangs that are told why they wait, a cycle."""
+IDLE_S = 5.0
+"""With nothing new, what is overdue is looked for so often."""
+
+
+class Clock(Struct, frozen=True):
+    """Where time comes from: seconds since 1970."""
+
+    now_s: Callable[[], float] = time.time
+
+
+class SchedulerProcess:
+    """One replica of the scheduler.
+
+    Args:
+        server: the cluster.
+        settings: see `SchedulerSettings`.
+        identity: who it is, in the lease and in events.
+        rng: for jitter.
+        clock: see `Clock`.
+    """
+
+    def __init__(
+        self, server: ApiServer, settings: SchedulerSettings, identity: str, rng: random.Random, clock: Clock
+    ) -> None:
+        self._server, self.settings, self.identity, self._rng, self._clock = server, settings, identity, rng, clock
+        self.figures = Figures()
+        self.world = World()
+        self.state = LiveState(self.world, settings.config, settings.scheduler_name, all_pods=settings.shadow)
+        self._wake = asyncio.Event()
+        self.reflectors = {
+            kind: Reflector(server, kind, struct, self.world, self._changed, rng) for kind, struct in STRUCTS.items()
+        }
+        election = settings.leader_election
+        self.leadership = Leadership(
+            server, election.namespace, election.name, identity, rng, duration_s=election.duration_seconds
+        )
+        self._writer = Writer(server, settings.writes_at_once, self._may_write, self._done, self.figures, rng)
+        self._teller = Teller(
+            server, identity, settings.writes_of_messages_per_second, settings.message_seconds, self._may_write,
+            self.figures,
+        )  # fmt: skip
+        self._next_s = 0.0
+        self._told_s = -1e18
+        self._complete_s: dict[str, float] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether all kinds that are needed have been read."""
+        return all(each.synced.is_set() for each in self.reflectors.values())
+
+    def _may_write(self) -> bool:
+        return not self.settings.shadow and (not self.settings.leader_election.enabled or self.leadership.valid)
+
+    def _changed(self, kind: Kind, key: str, before: KubeObject | None, after: KubeObject | None) -> None:
+        self.state.changed(kind, key, before, after)
+        if self.state.has_news:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled, or led and lost that; raises what makes going on impossible."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each.run()) for each in self.reflectors.values()]
+            tasks += [group.create_task(self._writer.run()), group.create_task(self._teller.run())]
+            try:
+                await self._lead(group, tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def _lead(self, group: asyncio.TaskGroup, tasks: list[asyncio.Task[None]]) -> None:
+        for kind in (NODES, PODS):
+            await self.reflectors[kind].synced.wait()
+            if kind.name in self.world.missing:
+                raise MusterError(f"cannot schedule without {kind.name}: {self.world.missing[kind.name]}")
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+        log.info("synced", extra={"nodes": len(self.world.of(NODES, STRUCTS[NODES]))})
+        if self.settings.leader_election.enabled and not self.settings.shadow:
+            tasks.append(group.create_task(self.leadership.run()))
+            await self.leadership.leading.wait()
+            log.info("leads", extra={"identity": self.identity})
+            await self.reflectors[PODS].relist()  # what the leader before bound last
+        self.figures.leads.labels(self.settings.leader_election.name).set(1)
+        self.state.relead()
+        try:
+            await self._cycles()
+        finally:
+            self.figures.leads.labels(self.settings.leader_election.name).set(0)
+            self._writer.clear()
+            if self.leadership.leading.is_set():
+                with suppress(ApiError, ServerUnreachable, TimeoutError, OSError):
+                    await asyncio.shield(self.leadership.release())
+
+    async def _cycles(self) -> None:
+        while not self.leadership.lost.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._wake.wait()
+                    await asyncio.sleep(self.settings.batch_milliseconds / 1000)
+            self._wake.clear()
+            await self.cycle()
+        log.error("lost the lease", extra={"holder": self.leadership.holder})
+
+    def _pause_s(self) -> float:
+        """Until when nothing new can be decided if nothing happens."""
+        return min(IDLE_S, max(0.02, self._next_s - self._clock.now_s()))
+
+    async def cycle(self) -> None:
+        """Enter what changed, decide, and send what is to be written."""
+        now_s, state = self._clock.now_s(), self.state
+        with self.figures.refresh_s.time():
+            late = state.overdue(now_s, self.settings.partial_timeout_seconds)
+            state.refresh(now_s)
+        scheduler = state.scheduler
+        assert scheduler is not None
+        self._note_complete(now_s)
+        with self.figures.cycle_s.time():
+            # the books are changed only here and in `refresh`; what is watched meanwhile waits for the next
+            plan = await asyncio.to_thread(scheduler.cycle, now_s)
+        self._next_s = min(scheduler.next_s(now_s), scheduler.next_start_s(now_s))
+        writes = [*late, *state.act(plan, now_s)]
+        for write in writes:
+            self._writer.add(write)
+        self._report(plan, writes, now_s)
+        if state.has_news:
+            self._wake.set()
+
+    def _done(self, write: Bind | Stop, outcome: Outcome) -> None:
+        self.state.done(write, outcome)
+        if isinstance(write, Stop) and outcome is Outcome.DONE:
+            self._teller.event(Event(write.pod, "Evicted", write.why))
+        elif isinstance(write, Bind) and outcome is Outcome.DONE:
+            self._teller.forget(write.pod)
+            if self.settings.events_of_bindings:
+                pod = write.pod
+                note = f"Successfully assigned {pod.namespace}/{pod.name} to {write.node}"
+                self._teller.event(Event(pod, "Scheduled", note))
+        if self.state.has_news:
+            self._wake.set()
+
+    # -- what is told
+
+    def _note_complete(self, now_s: float) -> None:
+        """Since when each gang that waits has all its pods."""
+        scheduler = self.state.scheduler
+        assert scheduler is not None
+        for name in scheduler.pending.gangs:
+            self._complete_s.setdefault(name, now_s)
+
+    def _report(self, plan: Plan, writes: list[Bind | Stop], now_s: float) -> None:
+        """Figures, the log, and what gangs that wait are told."""
+        scheduler = self.state.scheduler
+        assert scheduler is not None
+        placed = [each for each in plan.decisions if isinstance(each, Place)]
+        for place in placed:
+            began_s = self._complete_s.pop(place.workload, None)
+            if began_s is not None:
+                self.figures.gang_s.observe(now_s - began_s)
+        self.figures.attempts.labels("scheduled").inc(len(placed))
+        self.figures.partial.set(len(self.state.partial))
+        self.figures.rebuilds.inc(max(0, self.state.rebuilds - int(self.figures.rebuilds._value.get())))  # pyright: ignore
+        if plan.decisions or writes:
+            log.info(
+                "cycle",
+                extra={
+                    "placed": len(placed), "binds": sum(isinstance(each, Bind) for each in writes),
+                    "stops": sum(isinstance(each, Stop) for each in writes), "waiting": len(scheduler.pending),
+                },
+            )  # fmt: skip
+        if now_s - self._told_s >= 1.0:
+            self._told_s = now_s
+            self._tell(plan, now_s)
+
+    def _tell(self, plan: Plan, now_s: float) -> None:
+        """What waits is told why: those of one kind and claim the same, the first kinds in order first."""
+        scheduler = self.state.scheduler
+        assert scheduler is not None
+        self._complete_s = {name: at for name, at in self._complete_s.items() if name in scheduler.pending.gangs}
+        starts = {each.workload: each for each in plan.decisions if isinstance(each, Reserve)}
+        view: View | None = None
+        counted: dict[str, int] = {}
+        for told, gangs in enumerate(_kinds(scheduler.pending)):
+            reason = scheduler.waits_for(gangs[0], now_s)
+            counted[reason.name.lower()] = counted.get(reason.name.lower(), 0) + len(gangs)
+            if told >= MOST_TOLD or not self.settings.writes_of_messages_per_second:
+                continue
+            if view is None:
+                view = View.of(scheduler, plan, now_s)
+            text = blocked(view, gangs[0]).blockers[0].text
+            for gang in gangs:
+                slot = starts.get(gang.workload.name)
+                more = f" Its start is reserved for {_clock(slot.start_s)}." if slot is not None else ""
+                self._teller.waits(self._pods(gang), f"{reason.name}: {text}{more}")
+        self.figures.pending.clear()
+        for name, count in counted.items():
+            self.figures.pending.labels(name).set(count)
+
+    def _pods(self, gang: Gang) -> list[PodKey]:
+        seen = self.state.seen.get(gang.workload.name)
+        return [PodKey(ref.namespace, ref.name, ref.uid) for ref in seen.refs] if seen is not None else []
+
+
+def _kinds(pending: object) -> Iterator[list[Gang]]:
+    raise NotImplementedError
+
+
+def _clock(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at_s))

@@ -1,0 +1,489 @@
+"""The engine's books of a live cluster: what was watched is entered, what was decided is compared with what is there.
+
+Two rules keep them right:
+
+- What is bound is a fact: where the cluster differs from the books, the books follow.
+- What was decided and is not done yet is assumed: a pod whose binding is under way stands in the books where it will be,
+  until the server says otherwise.
+
+So a binding that failed, a pod that was deleted, or a leader that was killed half-way are one and the same case: a gang
+of which some pods are bound and others are not. The engine completes it (`muster.engine.failures`); what it cannot
+complete within a time-out is stopped and goes back to its queue.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.backends.kubernetes.commit import Outcome, PodKey
+from muster.engine.adopt import places_on
+from muster.engine.config import Config
+from muster.engine.running import RunningGang
+from muster.engine.scheduler import Scheduler
+from muster.errors import InputError, StateError
+from muster.kube.kinds import NODES, PODS
+from muster.kube.objects import KubeNode, KubePod, parse_time
+from muster.kube.translate import Seen, Translator
+from muster.kube.world import Kind, KubeObject, World
+from muster.model.fleet import Fleet, Node
+from muster.model.plan import Evict, Migrate, Place, Plan, Resize
+from muster.model.snapshot import Running, Snapshot
+from muster.model.workload import Workload
+from muster.service.scheduler.writer import Bind, Stop
+
+PROTECTED_S = 60.0
+"""After a disruption budget refused to let a gang go, it is not asked to for so long."""
+LEAVING = "~leaving"
+"""After the name of a gang: its pods that were told to stop by others than the scheduler, which hold their room still."""
+
+
+class Partial(Struct):
+    """A gang that is only partly bound, and since when."""
+
+    since_s: float
+    stopping: bool = False
+
+
+class Assumed(Struct):
+    """A pod that is to run on a node: its binding was sent, or waits for others to leave."""
+
+    gang: str
+    node: str
+    sent: bool = False
+
+
+class LiveState:
+    """Books of a cluster that changes.
+
+    Args:
+        world: what is watched; its changes are told to `changed`.
+        config: how the engine decides.
+        scheduler_name: whose pods are scheduled; what others run only takes room.
+        all_pods: take the pods of all schedulers for one's own; for shadow mode.
+
+    Attributes:
+        scheduler: the engine, None before the first `refresh`.
+        seen: each gang as the cluster has it.
+        notes: what could not be entered, by gang.
+    """
+
+    def __init__(self, world: World, config: Config, scheduler_name: str, *, all_pods: bool = False) -> None:
+        self._world, self.config, self._name, self._all = world, config, scheduler_name, all_pods
+        self._translator = Translator(world)
+        self._members: dict[str, dict[str, KubePod]] = {}
+        self._gang_of: dict[str, str] = {}
+        self._dirty: dict[str, None] = {}
+        self._dirty_nodes: dict[str, None] = {}
+        self._stale = True
+        self._assumed: dict[str, Assumed] = {}
+        self._vacating: dict[str, dict[str, float]] = {}
+        self._stopped: dict[str, str] = {}
+        self._to_act: dict[str, None] = {}
+        self._submitted: dict[str, Workload] = {}
+        self._protected: dict[str, float] = {}
+        self.scheduler: Scheduler | None = None
+        self.seen: dict[str, Seen] = {}
+        self.partial: dict[str, Partial] = {}
+        self.notes: dict[str, str] = {}
+        self.rebuilds = 0
+        self._now_s = 0.0
+
+    # -- what was watched
+
+    def changed(self, kind: Kind, key: str, before: KubeObject | None, after: KubeObject | None) -> None:
+        """An object of the world is not as it was."""
+        if kind is PODS:
+            self._pod(key, cast("KubePod | None", before), cast("KubePod | None", after))
+        elif kind is NODES:
+            self._node(key, cast("KubeNode | None", before), cast("KubeNode | None", after))
+        else:
+            self._stale = True  # queues, groups, classes: rare, and they may change what any pod asks for
+
+    def _node(self, key: str, before: KubeNode | None, after: KubeNode | None) -> None:
+        if before is None or after is None or before.metadata.labels != after.metadata.labels:
+            self._stale = True
+        elif (before.spec, _health(before)) != (after.spec, _health(after)):
+            self._dirty_nodes[key] = None
+
+    def _pod(self, key: str, before: KubePod | None, after: KubePod | None) -> None:
+        if after is not None:
+            if before is not None and _same(before, after):
+                return
+            uid = after.metadata.uid
+            if after.spec.node_name or after.metadata.deletion_timestamp:
+                self._assumed.pop(uid, None)
+            elif uid in self._assumed:
+                after = _on(after, self._assumed[uid].node)
+        old = self._gang_of.get(key)
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._gone(before)
+        if after is None or (after.metadata.deletion_timestamp and not after.spec.node_name):
+            if old is not None:
+                self._forget(key, old)
+            return
+        gang = self._translator.gang_of(after)
+        if after.metadata.deletion_timestamp:
+            gang += LEAVING
+        if old is not None and old != gang:
+            self._forget(key, old)
+        self._gang_of[key] = gang
+        self._members.setdefault(gang, {})[key] = after
+        self._dirty[gang] = None
+
+    def _forget(self, key: str, gang: str) -> None:
+        del self._gang_of[key]
+        members = self._members[gang]
+        del members[key]
+        if not members:
+            del self._members[gang]
+        self._dirty[gang] = None
+
+    def _gone(self, pod: KubePod) -> None:
+        """A pod is there no more: what was to be bound in its place may be."""
+        uid = pod.metadata.uid
+        self._assumed.pop(uid, None)
+        node = self._stopped.pop(uid, "")
+        leaving = self._vacating.get(node)
+        if leaving is not None and leaving.pop(uid, None) is not None and not leaving:
+            del self._vacating[node]
+            self._to_act.update(dict.fromkeys(self._held_for(node)))
+
+    def _held_for(self, node: str) -> list[str]:
+        """The gangs that wait for others to leave a node."""
+        return list(dict.fromkeys(each.gang for each in self._assumed.values() if each.node == node and not each.sent))
+
+    # -- into the books
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `refresh` would change anything, or something is to be carried out."""
+        return self._stale or bool(self._dirty or self._dirty_nodes or self._to_act)
+
+    def relead(self) -> None:
+        """This replica leads from now on: nothing is assumed but what the cluster says."""
+        self._assumed.clear()
+        self._vacating.clear()
+        self._stopped.clear()
+        self._stale = True
+        pods = self._world.of(PODS, KubePod)
+        self._members.clear()
+        self._gang_of.clear()
+        for key, pod in pods.items():
+            self._pod(key, None, pod)
+
+    def refresh(self, now_s: float) -> None:
+        """Enter all that changed."""
+        self._now_s = now_s
+        if self._stale or self.scheduler is None:
+            self._rebuild(now_s)
+            return
+        nodes = self._world.of(NODES, KubeNode)
+        for name in self._dirty_nodes:
+            if name in nodes:
+                self.scheduler.set_node(self._translator.node(nodes[name]), now_s)
+        self._dirty_nodes.clear()
+        dirty, self._dirty = self._dirty, {}
+        for name in dirty:
+            self._enter(name, now_s)
+
+    def _rebuild(self, now_s: float) -> None:
+        """Make the books anew from all that is known; what fair share has counted goes on."""
+        old = self.scheduler
+        usage = old.shares.usage(now_s) if old is not None else self._translator.usage()
+        past = old.running.run_times.past() if old is not None else ()
+        self._translator = Translator(self._world)
+        nodes: list[Node] = [self._translator.node(each) for each in self._world.of(NODES, KubeNode).values()]
+        fleet = Fleet(tuple(nodes), self._translator.topology)
+        empty = Snapshot(fleet, self._translator.queues(), usage=usage, taken_s=now_s, run_times=past)
+        self.scheduler = Scheduler(empty, self.config)
+        self._stale = False
+        self._dirty_nodes.clear()
+        self._dirty.clear()
+        self._submitted.clear()
+        self.seen.clear()
+        self.notes.clear()
+        self.rebuilds += 1
+        for name in sorted(self._members):
+            self._enter(name, now_s)
+
+    def _enter(self, name: str, now_s: float) -> None:
+        """One gang as it is now."""
+        self.notes.pop(name, None)
+        members = {
+            key: pod for key, pod in self._members.get(name, {}).items() if pod.metadata.uid not in self._stopped
+        }
+        seen = self._translator.gang(name.removesuffix(LEAVING), list(members.values())) if members else None
+        if seen is None:
+            self._leave(name, now_s)
+            return
+        leaving_s = max((_leaves_s(pod, now_s) for pod in members.values()), default=now_s)
+        if name.endswith(LEAVING):
+            seen = _leaving(seen, name)
+        self.seen[name] = seen
+        ours = self._all or any(pod.spec.scheduler_name == self._name for pod in members.values())
+        try:
+            if seen.running is None:
+                self._enter_waiting(seen, now_s, ours=ours)
+            else:
+                run = seen.running if ours else _foreign(seen.running)
+                if name in self._protected:
+                    run = replace(run, workload=replace(run.workload, preemptible=False))
+                if name.endswith(LEAVING):
+                    run = replace(run, leaving_s=leaving_s)
+                self._enter_running(run, seen, now_s, ours=ours)
+        except (InputError, StateError) as error:
+            self.notes[name] = str(error)
+            self._withdraw(name)
+
+    def _leave(self, name: str, now_s: float) -> None:
+        """Nothing of a gang is there any more."""
+        seen = self.seen.pop(name, None)
+        self.partial.pop(name, None)
+        books = self._books
+        if name in books.running:
+            books.finish(name, now_s, well=seen is not None and seen.ended_well)
+        self._withdraw(name)
+
+    def _withdraw(self, name: str) -> None:
+        """Take a gang out of the books, whatever it is there."""
+        books = self._books
+        self._submitted.pop(name, None)
+        if name in books.pending.gangs:
+            books.cancel(name)
+        if name in books.running:
+            books.take_out(name)
+
+    @property
+    def _books(self) -> Scheduler:
+        assert self.scheduler is not None
+        return self.scheduler
+
+    def _enter_waiting(self, seen: Seen, now_s: float, *, ours: bool) -> None:
+        name, books = seen.workload.name, self._books
+        self.partial.pop(name, None)
+        if name in books.running:
+            books.take_out(name)
+        if seen.absent or not ours:
+            self._withdraw(name)
+            return
+        if name in books.pending.gangs:
+            if self._submitted.get(name) == seen.workload:
+                return
+            self._withdraw(name)
+        books.submit(seen.workload)
+        self._submitted[name] = seen.workload
+
+    def _enter_running(self, run: Running, seen: Seen, now_s: float, *, ours: bool) -> None:
+        name, books = run.workload.name, self._books
+        if run.missing and ours:
+            self.partial.setdefault(name, Partial(now_s))
+        else:
+            self.partial.pop(name, None)
+        known = books.running[name] if name in books.running else None
+        if known is not None and self._agree(known, run):
+            if run.missing:
+                self._to_act[name] = None
+            return
+        self._withdraw(name)
+        if absent := [each.node for each in run.pods if each.node not in books.cluster.position]:
+            raise InputError(f"runs on node {absent[0]}, which is not there")
+        kind, flavor = books.asked(run)
+        places = places_on(books.cluster, kind, flavor, [each.node for each in run.pods])
+        if isinstance(places, str):
+            raise InputError(places)
+        books.put([replace(run, pods=places)])
+
+    def _agree(self, known: RunningGang, run: Running) -> bool:
+        """Whether all pods that are bound stand where the books have them."""
+        if known.leaving_s != run.leaving_s or known.workload.pod_sets != run.workload.pod_sets:
+            return False
+        there = self._nodes_by_rank(known)
+        missing = set(run.missing)
+        ranks = (rank for rank in range(len(run.pods) + len(missing)) if rank not in missing)
+        return all(there.get(rank) == place.node for rank, place in zip(ranks, run.pods, strict=True))
+
+    def _nodes_by_rank(self, run: RunningGang) -> dict[int, str]:
+        """Where the books have each pod of a gang."""
+        names = self._books.cluster.state.node_names
+        missing = set(run.missing)
+        ranks = (rank for rank in range(run.kind.count) if rank not in missing)
+        return {rank: names[node] for rank, node in zip(ranks, run.rows[0].tolist(), strict=True)}
+
+    # -- out of the books
+
+    def act(self, plan: Plan, now_s: float) -> list[Bind | Stop]:
+        """The writes by which the cluster becomes what the plan says; what is to be bound is assumed from now on."""
+        writes: list[Bind | Stop] = []
+        moved: dict[str, str] = {}
+        for decision in plan.decisions:
+            match decision:
+                case Place():
+                    self._to_act[decision.workload] = None
+                case Evict():
+                    writes += self._stop(decision.workload, _why(decision))
+                case Migrate() | Resize():
+                    self._to_act[decision.workload] = None
+                    moved[decision.workload] = f"moved: {decision.why}"
+                case _:
+                    pass
+        names, self._to_act = self._to_act, {}
+        for name in names:
+            writes += self._settle(name, moved.get(name))
+        return writes
+
+    def overdue(self, now_s: float, timeout_s: float) -> list[Bind | Stop]:
+        """What took too long: gangs that are only partly bound are stopped, rooms that are not left are given up."""
+        writes: list[Bind | Stop] = []
+        for name, partial in self.partial.items():
+            if not partial.stopping and now_s - partial.since_s > timeout_s:
+                partial.stopping = True
+                writes += self._stop(name, f"only some of its pods could be bound within {timeout_s:g} s")
+        for node, leaving in list(self._vacating.items()):
+            for uid in [uid for uid, by_s in leaving.items() if now_s > by_s + timeout_s]:
+                self._stays(node, uid)
+        for name in [name for name, until_s in self._protected.items() if until_s < now_s]:
+            del self._protected[name]
+            self._dirty[name] = None
+        return writes
+
+    def _settle(self, name: str, moved: str | None) -> list[Bind | Stop]:
+        """Bind what has a place and is not bound; of a gang that is moved, stop what stands elsewhere.
+
+        A gang of which some pods' rooms are still being left waits as a whole.
+        """
+        books, seen = self._books, self.seen.get(name)
+        if seen is None or name not in books.running:
+            return []
+        places = self._nodes_by_rank(books.running[name])
+        writes: list[Bind | Stop] = []
+        to_bind: list[tuple[PodKey, str]] = []
+        for ref in seen.refs:
+            node, pod = places.get(ref.rank), PodKey(ref.namespace, ref.name, ref.uid)
+            if node is None or ref.deleting or ref.uid in self._stopped:
+                continue
+            known = self._assumed.get(ref.uid)
+            if known is not None:
+                if not known.sent:
+                    to_bind.append((pod, node))
+            elif not ref.node:
+                to_bind.append((pod, node))
+            elif ref.node != node and moved is not None:
+                writes.append(self._stop_pod(name, pod, ref.node, moved))
+        free = not any(node in self._vacating for _, node in to_bind)
+        for pod, node in to_bind:
+            self._assume(name, pod, node, sent=free)
+            if free:
+                writes.append(Bind(name, pod, node))
+        return writes
+
+    def _assume(self, gang: str, pod: PodKey, node: str, *, sent: bool) -> None:
+        self._assumed[pod.uid] = Assumed(gang, node, sent)
+        key = f"{pod.namespace}/{pod.name}"
+        member = self._members.get(gang, {}).get(key)
+        if member is not None and member.metadata.uid == pod.uid:
+            self._members[gang][key] = _on(member, node)
+
+    def _doubt(self, gang: str, pod: PodKey) -> None:
+        """A pod is not bound as was assumed: it is as the world has it."""
+        if self._assumed.pop(pod.uid, None) is None:
+            return
+        key = f"{pod.namespace}/{pod.name}"
+        real = self._world.of(PODS, KubePod).get(key)
+        if real is not None and real.metadata.uid == pod.uid and key in self._members.get(gang, {}):
+            self._members[gang][key] = real
+        self._dirty[gang] = None
+
+    def _stop(self, name: str, why: str) -> list[Bind | Stop]:
+        """Stop all pods of a gang that are bound; those that were to be bound are not."""
+        seen = self.seen.get(name)
+        writes: list[Bind | Stop] = []
+        for ref in seen.refs if seen is not None else ():
+            pod, known = PodKey(ref.namespace, ref.name, ref.uid), self._assumed.get(ref.uid)
+            if known is not None and not known.sent:
+                self._doubt(name, pod)
+                continue
+            node = ref.node or (known.node if known is not None else "")
+            if node and ref.uid not in self._stopped and not ref.deleting:
+                writes.append(self._stop_pod(name, pod, node, why))
+        return writes
+
+    def _stop_pod(self, gang: str, pod: PodKey, node: str, why: str) -> Stop:
+        self._stopped[pod.uid] = node
+        key = f"{pod.namespace}/{pod.name}"
+        member = self._members.get(gang, {}).get(key)
+        grace_s = member.spec.termination_grace_period_seconds if member is not None else None
+        by_s = self._now_s + (30.0 if grace_s is None else grace_s)
+        self._vacating.setdefault(node, {})[pod.uid] = by_s
+        self._dirty[gang] = None
+        return Stop(gang, pod, why)
+
+    def done(self, write: Bind | Stop, outcome: Outcome) -> None:
+        """What a write came to. A binding is known to hold when the pod says so, which is watched."""
+        if isinstance(write, Bind):
+            if outcome is not Outcome.DONE:
+                self._doubt(write.gang, write.pod)
+        elif outcome is Outcome.LATER or outcome is Outcome.TAKEN:
+            self._protected[write.gang] = self._now_s + PROTECTED_S
+            self._stays(self._stopped.get(write.pod.uid, ""), write.pod.uid)
+
+    def _stays(self, node: str, uid: str) -> None:
+        """A pod that was to leave does not: it is counted where it is, and who waits for its room waits for another."""
+        self._stopped.pop(uid, None)
+        leaving = self._vacating.get(node, {})
+        leaving.pop(uid, None)
+        if not leaving:
+            self._vacating.pop(node, None)
+        for gang in self._held_for(node):
+            seen = self.seen.get(gang)
+            for ref in seen.refs if seen is not None else ():
+                self._doubt(gang, PodKey(ref.namespace, ref.name, ref.uid))
+        for gang, members in self._members.items():
+            if any(pod.metadata.uid == uid for pod in members.values()):
+                self._dirty[gang] = None
+
+
+def _same(before: KubePod, after: KubePod) -> bool:
+    """Whether nothing of a pod changed that scheduling goes by."""
+    old, new = before.metadata, after.metadata
+    return (
+        old.uid == new.uid
+        and old.deletion_timestamp == new.deletion_timestamp
+        and _ended(before) == _ended(after)
+        and old.labels == new.labels
+        and old.annotations == new.annotations
+        and before.spec == after.spec
+    )
+
+
+def _ended(pod: KubePod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def _on(pod: KubePod, node: str) -> KubePod:
+    """The pod as if it were bound to a node."""
+    return replace(pod, spec=replace(pod.spec, node_name=node))
+
+
+def _health(node: KubeNode) -> tuple[object, ...]:
+    """What of a node's status counts: not the times of its heartbeats."""
+    ready = next((each.status for each in node.status.conditions or () if each.type == "Ready"), None)
+    return node.status.allocatable, node.status.capacity, ready
+
+
+def _leaves_s(pod: KubePod, now_s: float) -> float:
+    """When a pod that was told to stop has gone: its deletion time has its grace period in it."""
+    return max(now_s, parse_time(pod.metadata.deletion_timestamp) or now_s)
+
+
+def _foreign(run: Running) -> Running:
+    """Work of other schedulers: it takes room, and is in nobody's quota and not to be stopped."""
+    return replace(run, workload=replace(run.workload, queue="", preemptible=False))
+
+
+def _why(decision: Evict) -> str:
+    """Why a gang is stopped, for the event on its pods."""
+    for_whom = f" for {decision.for_workload}" if decision.for_workload else ""
+    return f"stopped by muster: {decision.why}{for_whom}; loses {decision.lost_gpu_s / 3600:.2f} GPU-hours of work"

@@ -1,0 +1,124 @@
+"""Carries out what was decided: many requests at once, the ones that bind first, messages when there is room.
+
+Each write is tried again while whether it was done is not known; what it came to is told back to the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
+from muster.backends.kubernetes.commit import Outcome, PodKey, bind, evict
+from muster.backends.kubernetes.reflector import Pause
+from muster.service.scheduler.figures import Figures
+
+TRIES = 8
+
+
+
+class Bind(Struct, frozen=True):
+    """Bind a pod of a gang to a node."""
+
+    gang: str
+    pod: PodKey
+    node: str
+
+
+class Stop(Struct, frozen=True):
+    """Evict a pod of a gang; ``why`` is for people."""
+
+    gang: str
+    pod: PodKey
+    why: str
+
+
+class Writer:
+    """Sends writes, at most so many at once.
+
+    Args:
+        server: where to.
+        at_once: requests under way.
+        may_write: asked before each request: whether this replica still leads.
+        done: told what each write came to.
+        figures: counts.
+        rng: for jitter.
+    """
+
+    def __init__(
+        self, server: ApiServer, at_once: int, may_write: Callable[[], bool],
+        done: Callable[[Bind | Stop, Outcome], None], figures: Figures, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self._server, self._may_write, self._done = server, may_write, done
+        self._figures, self._rng = figures, rng
+        self._waiting: deque[Bind | Stop] = deque()
+        self._more = asyncio.Event()
+        self._at_once = at_once
+        self.under_way = 0
+
+    def add(self, write: Bind | Stop) -> None:
+        """Enter a write."""
+        self._waiting.append(write)
+        self._more.set()
+
+    def clear(self) -> None:
+        """Forget what has not been sent."""
+        self._waiting.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting or under way."""
+        return not self._waiting and not self.under_way
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._at_once):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            while not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            write = self._waiting.popleft()
+            self.under_way += 1
+            began_s = time.perf_counter()
+            try:
+                outcome = await self._send(write)
+            finally:
+                self.under_way -= 1
+            self._figures.wrote(write, outcome, time.perf_counter() - began_s)
+            self._done(write, outcome)
+
+    async def _send(self, write: Bind | Stop) -> Outcome:
+        if isinstance(write, Bind):
+            return await self._surely(lambda: bind(self._server, write.pod, write.node))
+        return await self._surely(lambda: evict(self._server, write.pod))
+
+    async def _surely(self, send: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Send until the server has answered; LATER where it never did, or this replica does not lead any more.
+
+        A request without an answer may have been carried out. That is safe to send again: the server refuses to bind a
+        bound pod, and what a refused binding means is seen from the pod itself.
+        """
+        pause = Pause(self._rng)
+        for _ in range(TRIES):
+            if not self._may_write():
+                return Outcome.LATER
+            try:
+                return await send()
+            except ApiError as error:
+                if error.status not in (429, 500, 502, 503, 504):
+                    self._figures.failed(error)
+                    return Outcome.TAKEN
+                self._figures.failed(error)
+            except (ServerUnreachable, TimeoutError, OSError) as error:
+                self._figures.failed(error)
+            await asyncio.sleep(pause.next_s())
+        return Outcome.LATER
