@@ -32,6 +32,13 @@ class View:
         self.config = config_of(dict(snapshot.settings)) if config is None else config
         self.now_s = snapshot.taken_s
 
+    @classmethod
+    def of(cls, scheduler: Scheduler, plan: Plan, now_s: float) -> View:
+        """A view on the books of a scheduler that goes on: those after its cycle. The snapshot is empty."""
+        view = cls(Snapshot(scheduler.cluster.fleet, taken_s=now_s), scheduler.config)
+        view.__dict__["_decided"] = scheduler, plan
+        return view
+
     @cached_property
     def _decided(self) -> tuple[Scheduler, Plan]:
         scheduler = Scheduler(self.snapshot, self.config)

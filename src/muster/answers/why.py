@@ -84,7 +84,7 @@ def why(view: View, name: str, *, budget: Budget | None = None) -> Why:
     if gang is None:  # it missed its start deadline in this very cycle
         text = f"It was given up: it should have started by {found.workload.start_deadline_s:g} s."
         return Why(found.workload, "given up", (Blocker(Reason.HELD, text, first=True),))
-    told = _waits(view, gang)
+    told = blocked(view, gang)
     if budget is None:
         return told
     start = forecast(view, gang.workload.name, budget=budget)
@@ -102,7 +102,8 @@ def _placed(view: View, found: Found) -> Why:
     return Why(found.workload, "runs", flavor=run.flavor, place=place, quota=quota)
 
 
-def _waits(view: View, gang: Gang) -> Why:
+def blocked(view: View, gang: Gang) -> Why:
+    """Why a gang waits: all that is in its way, the dominant reason first; not when it starts."""
     scheduler, workload, kind = view.scheduler, gang.workload, gang.kind.least
     gated = scheduler.gated(workload, view.now_s)
     quota = _quota(view, kind, workload)

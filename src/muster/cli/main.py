@@ -24,6 +24,7 @@ COMMANDS = {
     "why": ("muster.cli.why", "Why a job waits, when it will start, and what would help."),
     "queue": ("muster.cli.queue", "What waits and why, what runs and until when, and who holds how much."),
     "top": ("muster.cli.top", "Watch fleet, queues and the waiting list on the terminal."),
+    "scheduler": ("muster.cli.scheduler", "Schedule a Kubernetes cluster, or show what it would do beside another."),
     "metrics": ("muster.cli.metrics", "Figures of fleet and queues for Prometheus, in OpenMetrics text."),
     "mcp": ("muster.cli.mcp", "Serve the answers to assistants over the Model Context Protocol; read-only."),
     "explain-config": ("muster.cli.explain_config", "Every setting of the scheduling cycle: default and meaning."),

@@ -118,4 +118,6 @@ async def note_event(
         "type": "Warning" if warning else "Normal",
         "regarding": dict(regarding),
     }
-    await server.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=msgspec.json.encode(body))
+    await server.request(
+        "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=msgspec.json.encode(body)
+    )

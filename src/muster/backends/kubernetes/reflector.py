@@ -248,5 +248,3 @@ async def _not_silent(lines: AsyncGenerator[bytes], most_s: float) -> AsyncGener
             except StopAsyncIteration:
                 return
         yield line
-
-

@@ -43,13 +43,18 @@ class Figures:
         )
         self.errors = Counter("muster_api_errors", "Requests that failed, by status.", ["status"], registry=registry)
         self.pending = Gauge("muster_pending_gangs", "Gangs that wait, by reason.", ["reason"], registry=registry)
-        self.leads = Gauge("muster_leader_election_master_status", "1 if this replica leads.", ["name"], registry=registry)
+        self.leads = Gauge(
+            "muster_leader_election_master_status", "1 if this replica leads.", ["name"], registry=registry
+        )
         self.partial = Gauge("muster_partial_gangs", "Gangs of which only some pods are bound.", registry=registry)
         self.watch_s = Gauge(
-            "muster_watch_silence_seconds", "Since the API server was last heard of a kind.", ["kind"], registry=registry
+            "muster_watch_silence_seconds",
+            "Since the API server was last heard of a kind.",
+            ["kind"],
+            registry=registry,
         )
         self.relists = Gauge("muster_watch_relists", "How often a kind was listed.", ["kind"], registry=registry)
-        self.rebuilds = Counter("muster_rebuilds", "How often the books were made anew.", registry=registry)
+        self.rebuilds = Gauge("muster_rebuilds", "How often the books were made anew.", registry=registry)
 
     def wrote(self, write: Bind | Stop, outcome: Outcome, took_s: float) -> None:
         """A write came to an end."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct
@@ -17,15 +17,17 @@ from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachabl
 from muster.backends.kubernetes.commit import Outcome, PodKey
 from muster.backends.kubernetes.lease import Leadership
 from muster.backends.kubernetes.reflector import Reflector
-from muster.engine.pending import Gang
+from muster.engine.pending import Gang, Pending
 from muster.errors import MusterError
 from muster.kube.kinds import NODES, PODS, STRUCTS
 from muster.kube.world import Kind, KubeObject, World
-from muster.model.plan import Place, Plan, Reserve
+from muster.model.plan import Evict, Place, Plan, Reserve
 from muster.service.scheduler.figures import Figures
 from muster.service.scheduler.settings import SchedulerSettings
+from muster.service.scheduler.shadow import Shadow
 from muster.service.scheduler.state import LiveState
 from muster.service.scheduler.teller import Event, Teller
+from muster.service.scheduler.usage import write_statuses
 from muster.service.scheduler.writer import Bind, Stop, Writer
 
 log = logging.getLogger("muster.scheduler")
@@ -72,7 +74,11 @@ class SchedulerProcess:
             server, identity, settings.writes_of_messages_per_second, settings.message_seconds, self._may_write,
             self.figures,
         )  # fmt: skip
+        self.shadow = Shadow(self.state) if settings.shadow else None
+        self.leads = False
+        self.beat_s = time.monotonic()
         self._next_s = 0.0
+        self._usage_s = -1e18
         self._told_s = -1e18
         self._complete_s: dict[str, float] = {}
 
@@ -113,11 +119,13 @@ class SchedulerProcess:
             await self.leadership.leading.wait()
             log.info("leads", extra={"identity": self.identity})
             await self.reflectors[PODS].relist()  # what the leader before bound last
+        self.leads, self.beat_s = True, time.monotonic()
         self.figures.leads.labels(self.settings.leader_election.name).set(1)
         self.state.relead()
         try:
             await self._cycles()
         finally:
+            self.leads = False
             self.figures.leads.labels(self.settings.leader_election.name).set(0)
             self._writer.clear()
             if self.leadership.leading.is_set():
@@ -141,6 +149,7 @@ class SchedulerProcess:
     async def cycle(self) -> None:
         """Enter what changed, decide, and send what is to be written."""
         now_s, state = self._clock.now_s(), self.state
+        self.beat_s = time.monotonic()
         with self.figures.refresh_s.time():
             late = state.overdue(now_s, self.settings.partial_timeout_seconds)
             state.refresh(now_s)
@@ -149,7 +158,10 @@ class SchedulerProcess:
         self._note_complete(now_s)
         with self.figures.cycle_s.time():
             # the books are changed only here and in `refresh`; what is watched meanwhile waits for the next
-            plan = await asyncio.to_thread(scheduler.cycle, now_s)
+            plan = await asyncio.to_thread(self.shadow.decide if self.shadow is not None else scheduler.cycle, now_s)
+        if self.shadow is not None:
+            self._log_shadow(plan)
+            return
         self._next_s = min(scheduler.next_s(now_s), scheduler.next_start_s(now_s))
         writes = [*late, *state.act(plan, now_s)]
         for write in writes:
@@ -157,6 +169,34 @@ class SchedulerProcess:
         self._report(plan, writes, now_s)
         if state.has_news:
             self._wake.set()
+        if now_s - self._usage_s >= self.settings.usage_seconds and self._may_write():
+            self._usage_s = now_s
+            await self.write_usage(now_s)
+
+    async def write_usage(self, now_s: float) -> None:
+        """Keep what queues have used, and what they hold, in their status."""
+        assert self.state.scheduler is not None
+        try:
+            await write_statuses(self._server, self.world, self.state.scheduler, now_s)
+        except (ApiError, ServerUnreachable, TimeoutError, OSError) as error:
+            self.figures.failed(error)
+            log.warning("queue status not written", extra={"why": str(error)})
+
+    def note_watches(self) -> None:
+        """Figures of the watches, for a scrape."""
+        now_s = time.monotonic()
+        for kind, each in self.reflectors.items():
+            self.figures.relists.labels(kind.name).set(each.relists)
+            if each.heard_s:
+                self.figures.watch_s.labels(kind.name).set(now_s - each.heard_s)
+
+    def _log_shadow(self, plan: Plan) -> None:
+        for each in plan.decisions:
+            if isinstance(each, Place):
+                nodes = list(dict.fromkeys(place.node for place in each.pods))
+                log.info("would start", extra={"gang": each.workload, "nodes": nodes})
+            elif isinstance(each, Evict):
+                log.info("would stop", extra={"gang": each.workload, "for": each.for_workload, "why": each.why})
 
     def _done(self, write: Bind | Stop, outcome: Outcome) -> None:
         self.state.done(write, outcome)
@@ -191,7 +231,7 @@ class SchedulerProcess:
                 self.figures.gang_s.observe(now_s - began_s)
         self.figures.attempts.labels("scheduled").inc(len(placed))
         self.figures.partial.set(len(self.state.partial))
-        self.figures.rebuilds.inc(max(0, self.state.rebuilds - int(self.figures.rebuilds._value.get())))  # pyright: ignore
+        self.figures.rebuilds.set(self.state.rebuilds)
         if plan.decisions or writes:
             log.info(
                 "cycle",
@@ -233,8 +273,10 @@ class SchedulerProcess:
         return [PodKey(ref.namespace, ref.name, ref.uid) for ref in seen.refs] if seen is not None else []
 
 
-def _kinds(pending: object) -> Iterator[list[Gang]]:
-    raise NotImplementedError
+def _kinds(pending: Pending) -> list[list[Gang]]:
+    """The gangs of each kind and claim, those kinds first whose first gang is."""
+    groups = [gangs for of_claims in pending.kinds.values() for gangs in of_claims.values() if gangs]
+    return sorted(groups, key=lambda gangs: gangs[0].order)
 
 
 def _clock(at_s: float) -> str:

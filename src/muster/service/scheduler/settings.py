@@ -98,3 +98,8 @@ def settings_of(found: dict[Any, Any], file: str | None = None) -> SchedulerSett
     except InputError as error:
         raise InputError(error.what, file=file, field=f"scheduling.{error.field}", hint=error.hint) from None
     return settings
+
+
+def printed(settings: SchedulerSettings) -> str:
+    """The settings as a file."""
+    return msgspec.yaml.encode(settings).decode()

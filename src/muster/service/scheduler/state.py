@@ -13,6 +13,8 @@ complete within a time-out is stopped and goes back to its queue.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -23,15 +25,15 @@ from muster.engine.adopt import places_on
 from muster.engine.config import Config
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
-from muster.errors import InputError, StateError
+from muster.errors import CapacityError, InputError, StateError
 from muster.kube.kinds import NODES, PODS
-from muster.kube.objects import KubeNode, KubePod, parse_time
-from muster.kube.translate import Seen, Translator
+from muster.kube.objects import KubeNode, KubePod
+from muster.kube.translate import PodRef, Seen, Translator
 from muster.kube.world import Kind, KubeObject, World
-from muster.model.fleet import Fleet, Node
 from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
+from muster.service.scheduler.usage import read_usage
 from muster.service.scheduler.writer import Bind, Stop
 
 PROTECTED_S = 60.0
@@ -144,6 +146,7 @@ class LiveState:
     def _gone(self, pod: KubePod) -> None:
         """A pod is there no more: what was to be bound in its place may be."""
         uid = pod.metadata.uid
+        self._translator.forget(pod)
         self._assumed.pop(uid, None)
         node = self._stopped.pop(uid, "")
         leaving = self._vacating.get(node)
@@ -186,66 +189,77 @@ class LiveState:
                 self.scheduler.set_node(self._translator.node(nodes[name]), now_s)
         self._dirty_nodes.clear()
         dirty, self._dirty = self._dirty, {}
-        for name in dirty:
-            self._enter(name, now_s)
+        found = {name: self._read(name) for name in dirty}
+        if changed := self._translator.relabelled():
+            for node in changed:
+                self.scheduler.set_node(node, now_s)
+        for name, seen in found.items():
+            self._enter(name, seen, now_s)
 
     def _rebuild(self, now_s: float) -> None:
         """Make the books anew from all that is known; what fair share has counted goes on."""
         old = self.scheduler
-        usage = old.shares.usage(now_s) if old is not None else self._translator.usage()
+        usage = old.shares.usage(now_s) if old is not None else read_usage(self._world, now_s, self.config.half_life_s)
         past = old.running.run_times.past() if old is not None else ()
-        self._translator = Translator(self._world)
-        nodes: list[Node] = [self._translator.node(each) for each in self._world.of(NODES, KubeNode).values()]
-        fleet = Fleet(tuple(nodes), self._translator.topology)
+        translator = self._translator = Translator(self._world)
+        for node in self._world.of(NODES, KubeNode).values():
+            translator.node(node)
+        self.seen.clear()
+        self.notes.clear()
+        found = {name: self._read(name) for name in sorted(self._members)}
+        fleet = translator.fleet()  # after the pods, whose affinities put marks on nodes
         empty = Snapshot(fleet, self._translator.queues(), usage=usage, taken_s=now_s, run_times=past)
         self.scheduler = Scheduler(empty, self.config)
         self._stale = False
         self._dirty_nodes.clear()
         self._dirty.clear()
         self._submitted.clear()
-        self.seen.clear()
-        self.notes.clear()
         self.rebuilds += 1
-        for name in sorted(self._members):
-            self._enter(name, now_s)
+        for name, seen in found.items():
+            self._enter(name, seen, now_s)
 
-    def _enter(self, name: str, now_s: float) -> None:
-        """One gang as it is now."""
+    def _read(self, name: str) -> Seen | None:
+        """A gang as the cluster has it, without the pods that are being stopped; None where nothing of it is left."""
         self.notes.pop(name, None)
-        members = {
-            key: pod for key, pod in self._members.get(name, {}).items() if pod.metadata.uid not in self._stopped
-        }
-        seen = self._translator.gang(name.removesuffix(LEAVING), list(members.values())) if members else None
+        members = [pod for pod in self._members.get(name, {}).values() if pod.metadata.uid not in self._stopped]
+        seen = self._translator.gang(name.removesuffix(LEAVING), members) if members else None
+        if seen is None:
+            return None
+        if name.endswith(LEAVING):
+            seen = replace(seen, workload=replace(seen.workload, name=name))
+        return seen
+
+    def _enter(self, name: str, seen: Seen | None, now_s: float) -> None:
+        """Let the books have a gang as the cluster has it."""
         if seen is None:
             self._leave(name, now_s)
             return
-        leaving_s = max((_leaves_s(pod, now_s) for pod in members.values()), default=now_s)
-        if name.endswith(LEAVING):
-            seen = _leaving(seen, name)
         self.seen[name] = seen
-        ours = self._all or any(pod.spec.scheduler_name == self._name for pod in members.values())
+        ours = (self._all or self._name in seen.schedulers) and not name.endswith(LEAVING)
         try:
-            if seen.running is None:
-                self._enter_waiting(seen, now_s, ours=ours)
-            else:
-                run = seen.running if ours else _foreign(seen.running)
-                if name in self._protected:
-                    run = replace(run, workload=replace(run.workload, preemptible=False))
-                if name.endswith(LEAVING):
-                    run = replace(run, leaving_s=leaving_s)
-                self._enter_running(run, seen, now_s, ours=ours)
-        except (InputError, StateError) as error:
+            run = _run_of(seen, now_s)
+            if run is None:
+                self._enter_waiting(seen, ours=ours)
+                return
+            if not ours or name in self._protected:
+                queue = run.workload.queue if ours else ""
+                run = replace(run, workload=replace(run.workload, queue=queue, preemptible=False))
+            self._enter_running(run, now_s, ours=ours)
+        except (InputError, StateError, CapacityError) as error:
             self.notes[name] = str(error)
             self._withdraw(name)
 
     def _leave(self, name: str, now_s: float) -> None:
-        """Nothing of a gang is there any more."""
-        seen = self.seen.pop(name, None)
+        """Nothing of a gang is left that runs or waits."""
+        self.seen.pop(name, None)
         self.partial.pop(name, None)
-        books = self._books
-        if name in books.running:
-            books.finish(name, now_s, well=seen is not None and seen.ended_well)
+        if name in self._books.running:
+            ended = self._members.get(name, {}).values()
+            well = bool(ended) and all(pod.status.phase == "Succeeded" for pod in ended)
+            self._books.finish(name, now_s, well=well)
         self._withdraw(name)
+        if name not in self._members:
+            self._translator.forget_gang(name.removesuffix(LEAVING))
 
     def _withdraw(self, name: str) -> None:
         """Take a gang out of the books, whatever it is there."""
@@ -261,7 +275,7 @@ class LiveState:
         assert self.scheduler is not None
         return self.scheduler
 
-    def _enter_waiting(self, seen: Seen, now_s: float, *, ours: bool) -> None:
+    def _enter_waiting(self, seen: Seen, *, ours: bool) -> None:
         name, books = seen.workload.name, self._books
         self.partial.pop(name, None)
         if name in books.running:
@@ -276,7 +290,7 @@ class LiveState:
         books.submit(seen.workload)
         self._submitted[name] = seen.workload
 
-    def _enter_running(self, run: Running, seen: Seen, now_s: float, *, ours: bool) -> None:
+    def _enter_running(self, run: Running, now_s: float, *, ours: bool) -> None:
         name, books = run.workload.name, self._books
         if run.missing and ours:
             self.partial.setdefault(name, Partial(now_s))
@@ -297,13 +311,22 @@ class LiveState:
         books.put([replace(run, pods=places)])
 
     def _agree(self, known: RunningGang, run: Running) -> bool:
-        """Whether all pods that are bound stand where the books have them."""
-        if known.leaving_s != run.leaving_s or known.workload.pod_sets != run.workload.pod_sets:
+        """Whether all pods that are bound stand where the books have them, and the books know of the gang what is so.
+
+        Pods of an elastic gang stand for each other within their set.
+        """
+        work, other = known.workload, run.workload
+        if (known.leaving_s, work.pod_sets, work.preemptible) != (run.leaving_s, other.pod_sets, other.preemptible):
             return False
         there = self._nodes_by_rank(known)
         missing = set(run.missing)
-        ranks = (rank for rank in range(len(run.pods) + len(missing)) if rank not in missing)
-        return all(there.get(rank) == place.node for rank, place in zip(ranks, run.pods, strict=True))
+        counts = run.counts or tuple(pods.count for pods in other.pod_sets)
+        nodes = iter(run.pods)
+        here = {rank: next(nodes).node for rank in range(sum(counts)) if rank not in missing}
+        if not other.elastic:
+            return all(there.get(rank) == node for rank, node in here.items())
+        mine, its = self._by_set(there, known.counts), self._by_set(here, counts)
+        return all(not (b - a) for a, b in zip(mine, its, strict=True))
 
     def _nodes_by_rank(self, run: RunningGang) -> dict[int, str]:
         """Where the books have each pod of a gang."""
@@ -311,6 +334,40 @@ class LiveState:
         missing = set(run.missing)
         ranks = (rank for rank in range(run.kind.count) if rank not in missing)
         return {rank: names[node] for rank, node in zip(ranks, run.rows[0].tolist(), strict=True)}
+
+    def _by_set(self, nodes: Mapping[int, str], counts: Sequence[int]) -> list[Counter[str]]:
+        """How many pods of each pod set stand on each node."""
+        found: list[Counter[str]] = []
+        first = 0
+        for count in counts:
+            found.append(Counter(nodes[rank] for rank in range(first, first + count) if rank in nodes))
+            first += count
+        return found
+
+    def _wanted(self, run: RunningGang, seen: Seen) -> dict[int, str]:
+        """On which node each pod of a gang, by its rank in ``seen``, is to be; of an elastic one those that have one."""
+        there = self._nodes_by_rank(run)
+        if not run.workload.elastic:
+            return there
+        wanted: dict[int, str] = {}
+        first = 0
+        for left, pods in zip(self._by_set(there, run.counts), run.workload.pod_sets, strict=True):
+            ranks = [rank for rank in range(first, first + pods.count) if seen.refs[rank].name]
+            known = {rank: self._where(seen.refs[rank]) for rank in ranks}
+            for rank in sorted(ranks, key=lambda rank: not known[rank]):  # those that stand somewhere first
+                node = known[rank] if left[known[rank]] > 0 else ""
+                if not known[rank]:
+                    node = next((name for name, count in left.items() if count > 0), "")
+                if node:
+                    left[node] -= 1
+                    wanted[rank] = node
+            first += pods.count
+        return wanted
+
+    def _where(self, ref: PodRef) -> str:
+        """Where a pod is bound, or is to be."""
+        known = self._assumed.get(ref.uid)
+        return ref.node or (known.node if known is not None else "")
 
     # -- out of the books
 
@@ -357,19 +414,20 @@ class LiveState:
         books, seen = self._books, self.seen.get(name)
         if seen is None or name not in books.running:
             return []
-        places = self._nodes_by_rank(books.running[name])
+        places = self._wanted(books.running[name], seen)
         writes: list[Bind | Stop] = []
         to_bind: list[tuple[PodKey, str]] = []
-        for ref in seen.refs:
-            node, pod = places.get(ref.rank), PodKey(ref.namespace, ref.name, ref.uid)
-            if node is None or ref.deleting or ref.uid in self._stopped:
+        for rank, ref in enumerate(seen.refs):
+            node, pod = places.get(rank, ""), PodKey(ref.namespace, ref.name, ref.uid)
+            if not ref.name or ref.deleting or ref.uid in self._stopped:
                 continue
             known = self._assumed.get(ref.uid)
             if known is not None:
-                if not known.sent:
+                if node and not known.sent:
                     to_bind.append((pod, node))
             elif not ref.node:
-                to_bind.append((pod, node))
+                if node:
+                    to_bind.append((pod, node))
             elif ref.node != node and moved is not None:
                 writes.append(self._stop_pod(name, pod, ref.node, moved))
         free = not any(node in self._vacating for _, node in to_bind)
@@ -401,6 +459,8 @@ class LiveState:
         seen = self.seen.get(name)
         writes: list[Bind | Stop] = []
         for ref in seen.refs if seen is not None else ():
+            if not ref.name:
+                continue
             pod, known = PodKey(ref.namespace, ref.name, ref.uid), self._assumed.get(ref.uid)
             if known is not None and not known.sent:
                 self._doubt(name, pod)
@@ -414,6 +474,8 @@ class LiveState:
         self._stopped[pod.uid] = node
         key = f"{pod.namespace}/{pod.name}"
         member = self._members.get(gang, {}).get(key)
+        if member is not None:
+            self._translator.forget(member)  # its room is another's in the books from now on
         grace_s = member.spec.termination_grace_period_seconds if member is not None else None
         by_s = self._now_s + (30.0 if grace_s is None else grace_s)
         self._vacating.setdefault(node, {})[pod.uid] = by_s
@@ -473,14 +535,23 @@ def _health(node: KubeNode) -> tuple[object, ...]:
     return node.status.allocatable, node.status.capacity, ready
 
 
-def _leaves_s(pod: KubePod, now_s: float) -> float:
-    """When a pod that was told to stop has gone: its deletion time has its grace period in it."""
-    return max(now_s, parse_time(pod.metadata.deletion_timestamp) or now_s)
+def _run_of(seen: Seen, now_s: float) -> Running | None:
+    """What runs of a gang; an elastic one of which enough runs is taken to run at that size.
 
-
-def _foreign(run: Running) -> Running:
-    """Work of other schedulers: it takes room, and is in nobody's quota and not to be stopped."""
-    return replace(run, workload=replace(run.workload, queue="", preemptible=False))
+    Work of an elastic gang is anybody's: its bound pods are the first of their set.
+    """
+    run = seen.running
+    if run is None or run.leaving_s is not None:
+        return run if run is None else replace(run, leaving_s=max(run.leaving_s or 0.0, now_s))
+    if not run.workload.elastic or not run.missing:
+        return run
+    missing, counts, rank = set(run.missing), list[int](), 0
+    for pods in run.workload.pod_sets:
+        counts.append(sum(each not in missing for each in range(rank, rank + pods.count)))
+        rank += pods.count
+    if any(count < pods.required for count, pods in zip(counts, run.workload.pod_sets, strict=True)):
+        return run
+    return replace(run, counts=tuple(counts), missing=())
 
 
 def _why(decision: Evict) -> str:

@@ -21,7 +21,6 @@ from muster.service.scheduler.figures import Figures
 TRIES = 8
 
 
-
 class Bind(Struct, frozen=True):
     """Bind a pod of a gang to a node."""
 
