@@ -167,6 +167,10 @@ class RunningSet:
     def __iter__(self) -> Iterator[RunningGang]:
         return iter(self._by_name.values())
 
+    def get(self, name: str) -> RunningGang | None:
+        """The gang of a name; None where none of it runs."""
+        return self._by_name.get(name)
+
     def __getitem__(self, name: str) -> RunningGang:
         return self._by_name[name]
 

@@ -2,7 +2,7 @@
 
 As client-go does it: whoever leads renews; who stands by takes over when the lease was not renewed for its duration as
 seen by its own clock, so that clocks of different machines need not agree. All writes carry the version that was read,
-so that of two that try at once one is refused. A leader that cannot renew in time stops leading before another may start.
+so that of two that try at once one is refused. A leader that cannot renew in time stops before another may start.
 """
 
 from __future__ import annotations

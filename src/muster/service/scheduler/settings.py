@@ -36,7 +36,7 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
         leader_election: see `LeaderElection`.
         writes_at_once: how many requests that write are under way at a time.
         batch_milliseconds: after a change, so long more changes are waited for before a cycle.
-        partial_timeout_seconds: a gang of which only some pods could be bound is completed within this time, or stopped.
+        partial_timeout_seconds: a gang of which only some pods are bound is completed within this time, or stopped.
         message_seconds: what a pod that waits is told is not changed more often.
         writes_of_messages_per_second: most conditions and events a second; bindings go first.
         events_of_bindings: whether each bound pod gets an event.

@@ -3,8 +3,8 @@
 Two rules keep them right:
 
 - What is bound is a fact: where the cluster differs from the books, the books follow.
-- What was decided and is not done yet is assumed: a pod whose binding is under way stands in the books where it will be,
-  until the server says otherwise.
+- What was decided and is not done yet is assumed: a pod whose binding is under way stands in the books where it will
+  be, until the server says otherwise.
 
 So a binding that failed, a pod that was deleted, or a leader that was killed half-way are one and the same case: a gang
 of which some pods are bound and others are not. The engine completes it (`muster.engine.failures`); what it cannot
@@ -30,6 +30,7 @@ from muster.kube.kinds import NODES, PODS
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.translate import PodRef, Seen, Translator
 from muster.kube.world import Kind, KubeObject, World
+from muster.model.fleet import Node
 from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
@@ -39,7 +40,7 @@ from muster.service.scheduler.writer import Bind, Stop
 PROTECTED_S = 60.0
 """After a disruption budget refused to let a gang go, it is not asked to for so long."""
 LEAVING = "~leaving"
-"""After the name of a gang: its pods that were told to stop by others than the scheduler, which hold their room still."""
+"""After the name of a gang: its pods that were told to stop by others than the scheduler, and hold their room still."""
 
 
 class Partial(Struct):
@@ -53,6 +54,7 @@ class Assumed(Struct):
     """A pod that is to run on a node: its binding was sent, or waits for others to leave."""
 
     gang: str
+    key: str
     node: str
     sent: bool = False
 
@@ -86,6 +88,9 @@ class LiveState:
         self._to_act: dict[str, None] = {}
         self._submitted: dict[str, Workload] = {}
         self._protected: dict[str, float] = {}
+        self._misfits: dict[str, frozenset[str]] = {}
+        self._owed: dict[str, None] = {}
+        self._closed: dict[str, None] = {}
         self.scheduler: Scheduler | None = None
         self.seen: dict[str, Seen] = {}
         self.partial: dict[str, Partial] = {}
@@ -126,9 +131,7 @@ class LiveState:
             if old is not None:
                 self._forget(key, old)
             return
-        gang = self._translator.gang_of(after)
-        if after.metadata.deletion_timestamp:
-            gang += LEAVING
+        gang = self._name_of(after)
         if old is not None and old != gang:
             self._forget(key, old)
         self._gang_of[key] = gang
@@ -183,18 +186,53 @@ class LiveState:
         if self._stale or self.scheduler is None:
             self._rebuild(now_s)
             return
-        nodes = self._world.of(NODES, KubeNode)
-        for name in self._dirty_nodes:
-            if name in nodes:
-                self.scheduler.set_node(self._translator.node(nodes[name]), now_s)
-        self._dirty_nodes.clear()
-        dirty, self._dirty = self._dirty, {}
+        dirty, self._dirty = {**self._dirty, **dict.fromkeys(self._misfits)}, {}
         found = {name: self._read(name) for name in dirty}
-        if changed := self._translator.relabelled():
-            for node in changed:
-                self.scheduler.set_node(node, now_s)
-        for name, seen in found.items():
-            self._enter(name, seen, now_s)
+        for node in self._translator.relabelled():
+            self._dirty_nodes[node.name] = None
+        self._enter_all(found, now_s)
+        self._set_nodes(now_s)
+
+    def _set_nodes(self, now_s: float) -> None:
+        """Nodes as they are now.
+
+        The API does not say which GPU fell ill. Those that nobody has are taken to be it, so that nobody is stopped for
+        a GPU that may be another's; what is left over is made up for when GPUs of the node become free. On a node on
+        which more runs than the books can have nothing starts.
+        """
+        nodes = self._world.of(NODES, KubeNode)
+        full = {node for names in self._misfits.values() for node in names}
+        names = dict.fromkeys((*self._dirty_nodes, *self._owed, *self._closed, *full))
+        self._dirty_nodes.clear()
+        self._owed.clear()
+        self._closed = {name: None for name in names if name in full}
+        cluster = self._books.cluster
+        for name in names:
+            if name not in nodes or name not in cluster.position:
+                continue
+            node = self._with_health(self._translator.node(nodes[name]))
+            if name in full and node.schedulable:
+                node = replace(node, schedulable=False, reason="more runs on it than it has room for")
+            if node != cluster.fleet.nodes[cluster.position[name]]:
+                self._books.set_node(node, now_s)
+
+    def _with_health(self, node: Node) -> Node:
+        """The node with its ill GPUs among those that nobody has."""
+        ill = sum(not device.healthy for device in node.devices)
+        if not ill:
+            return node
+        position = self._books.cluster.position[node.name]
+        used = {
+            int(index) for run in self._books.running if position in run.nodes
+            for column in (run.rows[0] == position).nonzero()[0].tolist()
+            for index in range(int(run.rows[2, column]).bit_length()) if int(run.rows[2, column]) >> index & 1
+        }  # fmt: skip
+        free = [device.index for device in node.devices if device.index not in used]
+        chosen = set(free[-ill:])
+        if len(chosen) < ill:
+            self._owed[node.name] = None
+        devices = tuple(replace(device, healthy=device.index not in chosen) for device in node.devices)
+        return replace(node, devices=devices)
 
     def _rebuild(self, now_s: float) -> None:
         """Make the books anew from all that is known; what fair share has counted goes on."""
@@ -204,19 +242,38 @@ class LiveState:
         translator = self._translator = Translator(self._world)
         for node in self._world.of(NODES, KubeNode).values():
             translator.node(node)
+        self._regroup()
         self.seen.clear()
         self.notes.clear()
         found = {name: self._read(name) for name in sorted(self._members)}
         fleet = translator.fleet()  # after the pods, whose affinities put marks on nodes
+        ill = {node.name: None for node in fleet if any(not each.healthy for each in node.devices)}
+        fleet = replace(fleet, nodes=tuple(map(_all_healthy, fleet.nodes)))  # `_set_nodes` says which are not
         empty = Snapshot(fleet, self._translator.queues(), usage=usage, taken_s=now_s, run_times=past)
         self.scheduler = Scheduler(empty, self.config)
         self._stale = False
-        self._dirty_nodes.clear()
         self._dirty.clear()
         self._submitted.clear()
+        self._misfits.clear()
+        self._dirty_nodes = ill
         self.rebuilds += 1
-        for name, seen in found.items():
-            self._enter(name, seen, now_s)
+        self._enter_all(found, now_s)
+        self._set_nodes(now_s)
+
+    def _regroup(self) -> None:
+        """Which pods are of which gang, as the translator of now says."""
+        pods = [(key, pod) for members in self._members.values() for key, pod in members.items()]
+        self._members.clear()
+        self._gang_of.clear()
+        for key, pod in pods:
+            gang = self._name_of(pod)
+            self._gang_of[key] = gang
+            self._members.setdefault(gang, {})[key] = pod
+        for uid, known in self._assumed.items():
+            self._assumed[uid] = replace(known, gang=self._gang_of.get(known.key, known.gang))
+
+    def _name_of(self, pod: KubePod) -> str:
+        return self._translator.gang_of(pod) + (LEAVING if pod.metadata.deletion_timestamp else "")
 
     def _read(self, name: str) -> Seen | None:
         """A gang as the cluster has it, without the pods that are being stopped; None where nothing of it is left."""
@@ -226,28 +283,35 @@ class LiveState:
         if seen is None:
             return None
         if name.endswith(LEAVING):
-            seen = replace(seen, workload=replace(seen.workload, name=name))
+            workload = replace(seen.workload, name=name, topology=None)
+            running = replace(seen.running, workload=workload) if seen.running is not None else None
+            seen = replace(seen, workload=workload, running=running)
         return seen
 
-    def _enter(self, name: str, seen: Seen | None, now_s: float) -> None:
-        """Let the books have a gang as the cluster has it."""
-        if seen is None:
-            self._leave(name, now_s)
-            return
-        self.seen[name] = seen
-        ours = (self._all or self._name in seen.schedulers) and not name.endswith(LEAVING)
-        try:
+    def _enter_all(self, found: Mapping[str, Seen | None], now_s: float) -> None:
+        """Let the books have gangs as the cluster has them: first what gives up room, then what takes it.
+
+        What really runs goes before what is only assumed to.
+        """
+        comes: list[tuple[bool, Running]] = []
+        for name, seen in found.items():
+            self._misfits.pop(name, None)
+            if seen is None:
+                self._leave(name, now_s)
+                continue
+            self.seen[name] = seen
+            ours = (self._all or self._name in seen.schedulers) and not name.endswith(LEAVING)
             run = _run_of(seen, now_s)
             if run is None:
                 self._enter_waiting(seen, ours=ours)
-                return
+                continue
             if not ours or name in self._protected:
                 queue = run.workload.queue if ours else ""
                 run = replace(run, workload=replace(run.workload, queue=queue, preemptible=False))
-            self._enter_running(run, now_s, ours=ours)
-        except (InputError, StateError, CapacityError) as error:
-            self.notes[name] = str(error)
-            self._withdraw(name)
+            if not self._stands(run, now_s, ours=ours):
+                comes.append((any(ref.uid in self._assumed for ref in seen.refs), run))
+        for _, run in sorted(comes, key=lambda each: each[0]):
+            self._enter_running(run)
 
     def _leave(self, name: str, now_s: float) -> None:
         """Nothing of a gang is left that runs or waits."""
@@ -258,8 +322,9 @@ class LiveState:
             well = bool(ended) and all(pod.status.phase == "Succeeded" for pod in ended)
             self._books.finish(name, now_s, well=well)
         self._withdraw(name)
-        if name not in self._members:
-            self._translator.forget_gang(name.removesuffix(LEAVING))
+        base = name.removesuffix(LEAVING)
+        if base not in self._members and base + LEAVING not in self._members:
+            self._translator.forget_gang(base)
 
     def _withdraw(self, name: str) -> None:
         """Take a gang out of the books, whatever it is there."""
@@ -278,37 +343,54 @@ class LiveState:
     def _enter_waiting(self, seen: Seen, *, ours: bool) -> None:
         name, books = seen.workload.name, self._books
         self.partial.pop(name, None)
-        if name in books.running:
-            books.take_out(name)
-        if seen.absent or not ours:
-            self._withdraw(name)
+        if name in books.pending.gangs and self._submitted.get(name) == seen.workload and ours and not seen.absent:
             return
-        if name in books.pending.gangs:
-            if self._submitted.get(name) == seen.workload:
-                return
-            self._withdraw(name)
-        books.submit(seen.workload)
-        self._submitted[name] = seen.workload
+        self._withdraw(name)
+        if seen.absent or not ours:
+            return
+        try:
+            books.submit(seen.workload)
+        except InputError as error:
+            self.notes[name] = str(error)
+        else:
+            self._submitted[name] = seen.workload
 
-    def _enter_running(self, run: Running, now_s: float, *, ours: bool) -> None:
-        name, books = run.workload.name, self._books
+    def _stands(self, run: Running, now_s: float, *, ours: bool) -> bool:
+        """Whether the books have it so already; if not, it is taken out of them."""
+        name = run.workload.name
         if run.missing and ours:
             self.partial.setdefault(name, Partial(now_s))
         else:
             self.partial.pop(name, None)
-        known = books.running[name] if name in books.running else None
+        known = self._books.running.get(name)
         if known is not None and self._agree(known, run):
             if run.missing:
                 self._to_act[name] = None
-            return
+            return True
         self._withdraw(name)
-        if absent := [each.node for each in run.pods if each.node not in books.cluster.position]:
-            raise InputError(f"runs on node {absent[0]}, which is not there")
-        kind, flavor = books.asked(run)
-        places = places_on(books.cluster, kind, flavor, [each.node for each in run.pods])
-        if isinstance(places, str):
-            raise InputError(places)
-        books.put([replace(run, pods=places)])
+        return False
+
+    def _enter_running(self, run: Running) -> None:
+        name, books = run.workload.name, self._books
+        nodes = [each.node for each in run.pods]
+        try:
+            gone = next((node for node in nodes if node not in books.cluster.position), None)
+            kind, flavor = books.asked(run) if gone is None else (None, "")
+            places = f"runs on node {gone}, which is not there"
+            if kind is not None:
+                places = places_on(books.cluster, kind, flavor, nodes)
+            if not isinstance(places, str):
+                books.put([replace(run, pods=places)])
+                return
+            why = places
+        except (InputError, StateError, CapacityError) as error:
+            why = str(error)
+        self.notes[name] = why
+        self._misfits[name] = frozenset(nodes)
+        for ref in self.seen[name].refs:  # what is only planned to be there is planned anew
+            known = self._assumed.get(ref.uid)
+            if known is not None and not known.sent:
+                self._doubt(name, PodKey(ref.namespace, ref.name, ref.uid))
 
     def _agree(self, known: RunningGang, run: Running) -> bool:
         """Whether all pods that are bound stand where the books have them, and the books know of the gang what is so.
@@ -345,7 +427,7 @@ class LiveState:
         return found
 
     def _wanted(self, run: RunningGang, seen: Seen) -> dict[int, str]:
-        """On which node each pod of a gang, by its rank in ``seen``, is to be; of an elastic one those that have one."""
+        """The node on which each pod of a gang, by its rank in ``seen``, is to be; of an elastic one some have one."""
         there = self._nodes_by_rank(run)
         if not run.workload.elastic:
             return there
@@ -438,8 +520,8 @@ class LiveState:
         return writes
 
     def _assume(self, gang: str, pod: PodKey, node: str, *, sent: bool) -> None:
-        self._assumed[pod.uid] = Assumed(gang, node, sent)
         key = f"{pod.namespace}/{pod.name}"
+        self._assumed[pod.uid] = Assumed(gang, key, node, sent)
         member = self._members.get(gang, {}).get(key)
         if member is not None and member.metadata.uid == pod.uid:
             self._members[gang][key] = _on(member, node)
@@ -451,6 +533,7 @@ class LiveState:
         key = f"{pod.namespace}/{pod.name}"
         real = self._world.of(PODS, KubePod).get(key)
         if real is not None and real.metadata.uid == pod.uid and key in self._members.get(gang, {}):
+            self._translator.forget(self._members[gang][key])
             self._members[gang][key] = real
         self._dirty[gang] = None
 
@@ -527,6 +610,12 @@ def _ended(pod: KubePod) -> bool:
 def _on(pod: KubePod, node: str) -> KubePod:
     """The pod as if it were bound to a node."""
     return replace(pod, spec=replace(pod.spec, node_name=node))
+
+
+def _all_healthy(node: Node) -> Node:
+    if all(device.healthy for device in node.devices):
+        return node
+    return replace(node, devices=tuple(replace(device, healthy=True) for device in node.devices))
 
 
 def _health(node: KubeNode) -> tuple[object, ...]:
