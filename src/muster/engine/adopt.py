@@ -47,6 +47,7 @@ def _place_on(cluster: Cluster, shape: int, node: int) -> PodPlacement | str:
     choices = [order[: wanted.gpus]]
     if wanted.gpus == 1:
         choices = [[index] for index in order]
+    why = ""
     for devices in choices:
         mask = sum(1 << index for index in devices)
         try:
@@ -60,4 +61,4 @@ def _place_on(cluster: Cluster, shape: int, node: int) -> PodPlacement | str:
         mig = (instance.profile, instance.start) if instance else ("", -1)
         milli = state.shape_list[row].gpu_milli if devices else 0
         return PodPlacement(state.node_names[node], tuple(devices), milli, *mig)
-    return f"where {why}" if choices[0] or not wanted.gpus else "which has no GPU that may be shared so"
+    return f"where {why}" if why else "which has no GPU that may be shared so"

@@ -76,6 +76,7 @@ class Meta(Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
@@ -278,6 +279,7 @@ class PodSpec(Struct, rename="camel"):
     scheduling_gates: list[Named] | None = None
     scheduling_group: SchedulingGroup | None = None
     scheduler_name: str | None = None
+    termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
 

@@ -27,8 +27,23 @@ class QueueSpec(Struct, rename="camel"):
     max_running_per_user: Quantity | None = None
 
 
+class QueueUsage(Struct, rename="camel"):
+    """An entry of status.usage: GPU-seconds that a user of the queue has used, decayed to ``asOf``."""
+
+    user: str = ""
+    gpu_seconds: float = 0.0
+
+
+class QueueStatus(Struct, rename="camel"):
+    """The status of Muster's own Queue."""
+
+    usage: list[QueueUsage] | None = None
+    as_of: str | None = None
+
+
 class KubeQueue(Struct):
     """A Queue of muster.dev."""
 
     metadata: Meta
     spec: QueueSpec = field(default_factory=QueueSpec)
+    status: QueueStatus = field(default_factory=QueueStatus)

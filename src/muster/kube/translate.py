@@ -96,10 +96,8 @@ class Translator:
                 running.append(found.running)
             elif not self.options.schedulers or found.schedulers <= self.options.schedulers:
                 pending.append(found.workload)
-        self.relabelled()
-        fleet = Fleet(tuple(self._known[name] for name in there), self._nodes.topology, self.options.name)
         snapshot = Snapshot(
-            fleet, self.queues(), tuple(pending), tuple(running), taken_s=now_s, source=self.options.source
+            self.fleet(), self.queues(), tuple(pending), tuple(running), taken_s=now_s, source=self.options.source
         )
         return Translation(snapshot, self._notes.all(), seen)
 
@@ -140,6 +138,17 @@ class Translator:
                 self._known[name] = node
                 changed.append(node)
         return tuple(changed)
+
+    def fleet(self) -> Fleet:
+        """All nodes that were told of and are still there, in the world's order."""
+        self.relabelled()
+        there = self._world.of(NODES, KubeNode)
+        nodes = tuple(self._known[name] for name in there if name in self._known)
+        return Fleet(nodes, self._nodes.topology, self.options.name)
+
+    def forget_gang(self, name: str) -> None:
+        """Nothing of a gang is left: its name is free."""
+        self._names.forget(name)
 
     def drop_node(self, name: str) -> None:
         """A node is there no more."""

@@ -11,13 +11,12 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Generic, TypeVar
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
 
 from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
-from muster.kube.objects import Meta
 from muster.kube.world import Kind, KubeObject, World, key_of
 
 PAGE = 1000
@@ -28,8 +27,6 @@ SILENT_S = 90.0
 """The server sends a bookmark about every minute: a stream that is silent for longer is taken to be dead."""
 FIRST_WAIT_S, MOST_WAIT_S = 0.1, 30.0
 GONE = 410
-
-_T = TypeVar("_T")
 
 
 class _ListMeta(Struct, rename="camel"):
@@ -49,14 +46,6 @@ class _Bookmark(Struct):
 class _Status(Struct):
     code: int = 0
     message: str = ""
-
-
-class _Version(Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Versioned(Struct):
-    metadata: _Version
 
 
 class _Gone(Exception):
@@ -85,7 +74,7 @@ class Pause:
         return most_s * (0.5 + 0.5 * self._rng.random())
 
 
-class Reflector(Generic[_T]):
+class Reflector:
     """Lists and watches one kind.
 
     Args:
@@ -107,14 +96,12 @@ class Reflector(Generic[_T]):
         rng: random.Random,
     ) -> None:  # fmt: skip
         self._server, self._kind, self._world, self._changed = server, kind, world, changed
-        self._rng = rng
+        self._rng, self._struct = rng, struct
         self._pause = Pause(rng)
         self._object = msgspec.json.Decoder(struct)
         self._event = msgspec.json.Decoder(_Event)
         self._list = msgspec.json.Decoder(_list_of(struct))
         self._version = ""
-        self._relist = False
-        self._task: asyncio.Task[None] | None = None
         self.synced = asyncio.Event()
         self.relists = self.events = 0
         self.error = ""
@@ -169,7 +156,8 @@ class Reflector(Generic[_T]):
             "timeoutSeconds": str(self._rng.randint(*WATCH_S)),
         }
         path = await self._path()
-        async with aclosing(self._server.stream(path, params)) as lines:
+        stream = cast("AsyncGenerator[bytes]", self._server.stream(path, params))
+        async with aclosing(stream) as lines:
             async for line in _not_silent(lines, SILENT_S):
                 self._take(line)
 
@@ -195,7 +183,7 @@ class Reflector(Generic[_T]):
         self.heard_s = time.monotonic()
         self._version = page.metadata.resource_version
         self._world.missing.pop(self._kind.name, None)
-        before = dict(self._world.of(self._kind, KubeObject))  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
+        before = dict(self._world.of(self._kind, self._struct))
         self._world.put_all(self._kind, found.values())
         for key in [key for key in before if key not in found]:
             self._changed(self._kind, key, before[key], None)
@@ -218,8 +206,8 @@ class Reflector(Generic[_T]):
         self.events += 1
         found: KubeObject = self._object.decode(event.object)
         key = key_of(found)
-        before = self._world.of(self._kind, KubeObject).get(key)  # pyright: ignore[reportArgumentType]
-        self._version = _version_of(found) or self._version
+        before = self._world.of(self._kind, self._struct).get(key)
+        self._version = found.metadata.resource_version or self._version
         if event.type == "DELETED":
             self._world.drop(self._kind, key)
             self._changed(self._kind, key, before, None)
@@ -228,15 +216,10 @@ class Reflector(Generic[_T]):
             self._changed(self._kind, key, before, found)
 
 
-def _version_of(found: KubeObject) -> str:
-    meta: Meta = found.metadata
-    return meta.resource_version
-
-
-def _list_of(struct: type[KubeObject]) -> type[Struct]:
-    return msgspec.defstruct(
-        f"{struct.__name__}List", [("metadata", _ListMeta), ("items", list[struct] | None, None)]  # pyright: ignore[reportInvalidTypeForm]
-    )  # fmt: skip
+def _list_of(struct: type[KubeObject]) -> Any:
+    """The type of a page of a list."""
+    fields: list[Any] = [("metadata", _ListMeta), ("items", list[cast("Any", struct)] | None, None)]
+    return msgspec.defstruct(f"{struct.__name__}List", fields)
 
 
 async def _not_silent(lines: AsyncGenerator[bytes], most_s: float) -> AsyncGenerator[bytes]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest  # pyright: ignore[reportUnknownVariableType]
 
 from muster.backends.kubernetes.api import ApiError
 from muster.backends.kubernetes.commit import Outcome
@@ -69,4 +69,4 @@ class Figures:
 
     def text(self) -> bytes:
         """As OpenMetrics."""
-        return generate_latest(self.registry)
+        return cast("bytes", generate_latest(self.registry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -75,7 +75,7 @@ def read_settings(path: str | Path | None) -> SchedulerSettings:
         raise InputError(f"is not valid YAML ({str(error).splitlines()[0]})", file=file) from None
     if not isinstance(found, dict):
         raise InputError("is not a mapping", file=file, hint=f"it begins with apiVersion: {API_VERSION}")
-    return settings_of(found, file)
+    return settings_of(cast("dict[Any, Any]", found), file)
 
 
 def settings_of(found: dict[Any, Any], file: str | None = None) -> SchedulerSettings:

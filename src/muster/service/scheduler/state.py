@@ -26,7 +26,7 @@ from muster.engine.config import Config
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
 from muster.errors import CapacityError, InputError, StateError
-from muster.kube.kinds import NODES, PODS
+from muster.kube.kinds import NODES, PODS, VOLUME_CLAIMS, VOLUMES
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.translate import PodRef, Seen, Translator
 from muster.kube.world import Kind, KubeObject, World
@@ -106,8 +106,20 @@ class LiveState:
             self._pod(key, cast("KubePod | None", before), cast("KubePod | None", after))
         elif kind is NODES:
             self._node(key, cast("KubeNode | None", before), cast("KubeNode | None", after))
-        else:
-            self._stale = True  # queues, groups, classes: rare, and they may change what any pod asks for
+        elif _spec_of(before) != _spec_of(after):
+            self._other(kind, key)
+
+    def _other(self, kind: Kind, key: str) -> None:
+        """A queue, a class, a group, a claim: whom it may concern is looked at anew."""
+        namespace, slash, _ = key.partition("/")
+        if not slash and kind is not VOLUMES:
+            self._stale = True  # rare, and it may change what any pod asks for
+        elif kind is VOLUMES or kind is VOLUME_CLAIMS:
+            names = self.scheduler.pending.gangs if self.scheduler is not None else ()
+            self._dirty.update((name, None) for name in names if not slash or name.startswith(f"{namespace}/"))
+        else:  # what makes a gang: that is called as it is
+            own = (key, f"{key}.{kind.kind.lower()}")
+            self._dirty.update((name, None) for name in own if name in self._members)
 
     def _node(self, key: str, before: KubeNode | None, after: KubeNode | None) -> None:
         if before is None or after is None or before.metadata.labels != after.metadata.labels:
@@ -588,6 +600,15 @@ class LiveState:
         for gang, members in self._members.items():
             if any(pod.metadata.uid == uid for pod in members.values()):
                 self._dirty[gang] = None
+
+
+def _spec_of(found: KubeObject | None) -> tuple[object, ...] | None:
+    """All of an object that somebody decided: not its status, nor which version of it this is."""
+    if found is None:
+        return None
+    rest = [getattr(found, name) for name in found.__struct_fields__ if name not in ("metadata", "status")]  # pyright: ignore
+    meta = found.metadata
+    return meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, rest
 
 
 def _same(before: KubePod, after: KubePod) -> bool:
