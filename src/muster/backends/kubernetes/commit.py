@@ -108,7 +108,7 @@ async def note_event(
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{regarding['name'][:40].rstrip('.-')}.", "namespace": namespace},
+        "metadata": {"generateName": f"{regarding['name'][:40].rstrip('.-')}-", "namespace": namespace},
         "eventTime": micro_time(datetime.now(UTC)),
         "reportingController": reporter,
         "reportingInstance": instance[:128],

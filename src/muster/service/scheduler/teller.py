@@ -7,6 +7,7 @@ again; one that changed is, at most so often. Bindings go first: messages are se
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachabl
 from muster.backends.kubernetes.commit import PodKey, note_event, tell_waits
 from muster.service.scheduler.figures import Figures
 
+log = logging.getLogger("muster.scheduler")
 REPORTER = "muster.dev/scheduler"
 
 
@@ -85,6 +87,7 @@ class Teller:
                 await self._next()
             except (ApiError, ServerUnreachable, TimeoutError, OSError) as error:
                 self._figures.failed(error)
+                log.warning("not told", extra={"why": str(error)})
                 await asyncio.sleep(1.0)
             await asyncio.sleep(max(0.0, 1.0 / self._per_s - (time.monotonic() - began_s)))
 
