@@ -1,12 +1,14 @@
-"""What the object that makes a gang says of it: how many pods it has, how many must run, where, in which queue."""
+"""The parts of objects that say which pods are to be scheduled together, and who may be stopped.
+
+Field names: kubernetes/api scheduling v1alpha1 to v1beta1 and policy/v1, kubernetes-sigs/scheduler-plugins,
+volcano-sh/apis scheduling/v1beta1, kai-scheduler scheduling.run.ai/v2alpha2.
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from muster.kube.objects import Meta
-
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+from muster.kube.objects import Meta, Selector
 
 
 class TopologyKey(Struct):
@@ -38,6 +40,7 @@ class PodGroupSpec(Struct, rename="camel"):
 
     scheduling_policy: GroupPolicy | None = None
     scheduling_constraints: GroupConstraints | None = None
+    parent_composite_pod_group_name: str | None = None
     priority: int | None = None
     priority_class_name: str | None = None
 
@@ -49,46 +52,81 @@ class KubePodGroup(Struct):
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
 
 
-class PluginGroupSpec(Struct, rename="camel"):
-    """The spec of a PodGroup of scheduler-plugins."""
+class OldGroup(Struct):
+    """An entry of a Workload's spec.podGroups, as of v1alpha1 (Kubernetes 1.35)."""
+
+    name: str
+    policy: GroupPolicy | None = None
+
+
+class GroupWorkloadSpec(Struct, rename="camel"):
+    """The spec of a Workload of scheduling.k8s.io."""
+
+    pod_groups: list[OldGroup] | None = None
+
+
+class KubeGroupWorkload(Struct):
+    """A Workload of scheduling.k8s.io."""
+
+    metadata: Meta
+    spec: GroupWorkloadSpec = field(default_factory=GroupWorkloadSpec)
+
+
+class KaiTopology(Struct, rename="camel"):
+    """topologyConstraint of a PodGroup of KAI."""
+
+    required_topology_level: str | None = None
+    preferred_topology_level: str | None = None
+
+
+class KaiSubGroup(Struct, rename="camel"):
+    """An entry of subGroups of a PodGroup of KAI."""
+
+    name: str = ""
+    min_member: int | None = None
+    topology_constraint: KaiTopology | None = None
+
+
+class MemberGroupSpec(Struct, rename="camel"):
+    """The spec of a PodGroup of scheduler-plugins, Volcano or KAI: they share their names."""
 
     min_member: int | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    topology_constraint: KaiTopology | None = None
+    sub_groups: list[KaiSubGroup] | None = None
+    network_topology: dict[str, object] | None = None
 
 
-class KubePluginGroup(Struct):
-    """A PodGroup of scheduling.x-k8s.io."""
-
-    metadata: Meta
-    spec: PluginGroupSpec = field(default_factory=PluginGroupSpec)
-
-
-class JobSpec(Struct, rename="camel"):
-    """A Job's spec."""
-
-    parallelism: int | None = None
-    completions: int | None = None
-    active_deadline_seconds: int | None = None
-    suspend: bool | None = None
-
-
-class JobStatus(Struct):
-    """A Job's status."""
-
-    succeeded: int | None = None
-
-
-class KubeJob(Struct):
-    """A Job."""
+class KubeMemberGroup(Struct):
+    """A PodGroup of scheduling.x-k8s.io, scheduling.volcano.sh or scheduling.run.ai."""
 
     metadata: Meta
-    spec: JobSpec = field(default_factory=JobSpec)
-    status: JobStatus = field(default_factory=JobStatus)
+    spec: MemberGroupSpec = field(default_factory=MemberGroupSpec)
 
 
 class KubePriorityClass(Struct, rename="camel"):
-    """A PriorityClass."""
+    """A PriorityClass, or a WorkloadPriorityClass of Kueue."""
 
     metadata: Meta
     value: int = 0
-    global_default: bool | None = None
-    preemption_policy: str | None = None
+
+
+class BudgetSpec(Struct):
+    """A PodDisruptionBudget's spec."""
+
+    selector: Selector | None = None
+
+
+class BudgetStatus(Struct, rename="camel"):
+    """A PodDisruptionBudget's status."""
+
+    disruptions_allowed: int = 0
+
+
+class KubeBudget(Struct):
+    """A PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec = field(default_factory=BudgetSpec)
+    status: BudgetStatus = field(default_factory=BudgetStatus)

@@ -16,13 +16,17 @@ NO_LIMIT = 1 << 40
 
 
 class _Left(Struct):
-    """What is left of a node; of its devices in thousandths, with the owner of the shares of each."""
+    """What is left of a node.
+
+    Of its devices in thousandths, with the owner of the shares of each; of those that are carved, the MIG instances.
+    """
 
     cpu_milli: int
     memory_bytes: int
     pods: int
     gpu_milli: list[int]
     owners: list[tuple[str, str] | None]
+    instances: list[list[tuple[str, int]]]
 
 
 class _Held(Struct, frozen=True):
@@ -52,8 +56,9 @@ class Ledger:
             node.cpu_milli,
             node.memory_bytes,
             node.max_pods or NO_LIMIT,
-            [WHOLE_GPU_MILLI if device.healthy else 0 for device in node.devices],
+            [WHOLE_GPU_MILLI if device.healthy and not device.mig_profiles else 0 for device in node.devices],
             [None] * len(node.devices),
+            [list(device.mig_profiles) if device.healthy else [] for device in node.devices],
         )
         for pod in list(self._on.get(node.name, ())):
             held = self._held.pop(pod)
@@ -97,20 +102,28 @@ class Ledger:
             return "is bound to a node that is not there"
         if not left.pods:
             return "is one more than the pods that its node may have"
-        known = given is not None and len(given.devices) == shape.gpus
-        if known and given is not None and all(self._has(left, at, shape) for at in given.devices):
-            devices, mig, start = given.devices, given.mig, given.mig_start
-        else:
-            devices, mig, start = self._devices(left, shape), "", -1
-        kept = shape
-        if shape.cpu_milli > left.cpu_milli or shape.memory_bytes > left.memory_bytes or len(devices) < shape.gpus:
+        place = self._place(node, left, shape, given)
+        kept, gpus = shape, len(place.devices)
+        if shape.cpu_milli > left.cpu_milli or shape.memory_bytes > left.memory_bytes or gpus < shape.gpus:
             cpu_milli, memory_bytes = min(shape.cpu_milli, left.cpu_milli), min(shape.memory_bytes, left.memory_bytes)
-            kept = replace(shape, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpus=len(devices))
-            if not devices and shape.gpus:
+            kept = replace(shape, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpus=gpus)
+            if not gpus and shape.gpus:
                 kept = replace(kept, gpu_milli=WHOLE_GPU_MILLI, gpu_models=(), sharing="", tenant="", mig_profile="")
-        place = PodPlacement(node, devices, kept.gpu_milli if devices else 0, mig, start)
         self._enter(pod, _Held(shape, kept, place))
         return place, kept
+
+    def _place(self, node: str, left: _Left, shape: PodShape, given: PodPlacement | None) -> PodPlacement:
+        """The devices for a pod, those that it is given if they are free, as far as there are any."""
+        if given is not None and len(given.devices) == shape.gpus and self._has(left, given, shape):
+            return replace(given, node=node, gpu_milli=shape.gpu_milli if given.devices else 0)
+        if not shape.mig_profile:
+            devices = self._devices(left, shape)
+            return PodPlacement(node, devices, shape.gpu_milli if devices else 0)
+        for at, free in enumerate(left.instances):
+            for profile, start in free:
+                if profile == shape.mig_profile:
+                    return PodPlacement(node, (at,), shape.gpu_milli, profile, start)
+        return PodPlacement(node)
 
     def _devices(self, left: _Left, shape: PodShape) -> tuple[int, ...]:
         """The devices for a pod: whole ones that nobody uses, or those that shares of its kind leave room on."""
@@ -123,13 +136,17 @@ class Ledger:
         return tuple(sorted(open_[: shape.gpus]))
 
     @staticmethod
-    def _has(left: _Left, at: int, shape: PodShape) -> bool:
-        return at < len(left.gpu_milli) and left.gpu_milli[at] >= shape.gpu_milli
+    def _has(left: _Left, place: PodPlacement, shape: PodShape) -> bool:
+        """Whether the devices of a place are free for a shape."""
+        there = all(at < len(left.gpu_milli) for at in place.devices)
+        if there and place.mig and any((place.mig, place.mig_start) in left.instances[at] for at in place.devices):
+            return True
+        return there and all(left.gpu_milli[at] >= shape.gpu_milli for at in place.devices)
 
     def _fits(self, held: _Held) -> bool:
-        left, shape = self._left[held.place.node], held.shape
-        free = all(at < len(left.gpu_milli) and left.gpu_milli[at] >= shape.gpu_milli for at in held.place.devices)
-        return free and left.pods > 0 and left.cpu_milli >= shape.cpu_milli and left.memory_bytes >= shape.memory_bytes
+        left, shape, place = self._left[held.place.node], held.shape, held.place
+        free = self._has(left, place, shape) and left.pods > 0
+        return free and left.cpu_milli >= shape.cpu_milli and left.memory_bytes >= shape.memory_bytes
 
     def _enter(self, pod: str, held: _Held) -> None:
         self._held[pod] = held
@@ -144,9 +161,20 @@ class Ledger:
         left.cpu_milli += sign * shape.cpu_milli
         left.memory_bytes += sign * shape.memory_bytes
         left.pods += sign
-        healthy = [device.healthy for device in self._nodes[held.place.node].devices]
+        devices = self._nodes[held.place.node].devices
+        at = held.place.devices[0] if held.place.mig else len(devices)
+        if at < len(devices) and devices[at].mig_profiles:
+            left.instances[at] = _without(left.instances[at], (held.place.mig, held.place.mig_start), sign)
+            return
+        healthy = [device.healthy for device in devices]
         for at in held.place.devices:
             if at < len(left.gpu_milli):
                 left.gpu_milli[at] += sign * shape.gpu_milli
                 whole = left.gpu_milli[at] >= WHOLE_GPU_MILLI or not healthy[at]
                 left.owners[at] = None if whole else (shape.tenant, shape.sharing)
+
+
+def _without(free: list[tuple[str, int]], instance: tuple[str, int], sign: int) -> list[tuple[str, int]]:
+    """The free instances of a GPU without one more, or with it again."""
+    others = [each for each in free if each != instance]
+    return sorted([*others, instance], key=lambda each: each[1]) if sign > 0 else others

@@ -245,6 +245,14 @@ class Spread(Struct, rename="camel"):
     label_selector: Selector | None = None
 
 
+class WorkloadRef(Struct, rename="camel"):
+    """A pod's spec.workloadRef, as of Kubernetes 1.35."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
 class SchedulingGroup(Struct, rename="camel"):
     """A pod's spec.schedulingGroup."""
 
@@ -278,6 +286,7 @@ class PodSpec(Struct, rename="camel"):
     resource_claims: list[PodClaim] | None = None
     scheduling_gates: list[Named] | None = None
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
     scheduler_name: str | None = None
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None

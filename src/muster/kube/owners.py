@@ -18,7 +18,7 @@ JOB_NAME, COMPLETION_INDEX = ("batch.kubernetes.io/job-name", "job-name"), "batc
 PLUGIN_GROUP = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 VOLCANO_GROUP = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 VOLCANO_JOB, VOLCANO_TASK, VOLCANO_INDEX = "volcano.sh/job-name", "volcano.sh/task-spec", "volcano.sh/task-index"
-KAI_GROUP = "pod-group-name"
+KAI_GROUP, KAI_SUBGROUP = "pod-group-name", "kai.scheduler/subgroup-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 JOB_SET, REPLICATED_JOB, JOB_INDEX = (
     "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index",
@@ -69,6 +69,8 @@ def member(pod: KubePod) -> Member:
     """The gang of a pod and its part in it; a pod that belongs to none is a gang by itself."""
     gang = gang_of(pod)
     role, numbers = _part(pod)
+    if gang.kind == "PodGroup.scheduling.run.ai" and (group := pod.metadata.label(KAI_SUBGROUP)):
+        role = group
     return Member(gang, role, numbers[-1] if numbers else -1, (numbers, natural(pod.metadata.name)))
 
 
@@ -78,13 +80,16 @@ def gang_of(pod: KubePod) -> Gang:
     space = meta.namespace
     if group is not None and group.pod_group_name:
         return Gang("PodGroup", space, group.pod_group_name)
-    if meta.labels:
-        if name := meta.label(*PLUGIN_GROUP):
-            return Gang("PodGroup.scheduling.x-k8s.io", space, name)
+    if pod.spec.workload_ref is not None:
+        reference = pod.spec.workload_ref
+        parts = (reference.name, reference.pod_group, reference.pod_group_replica_key)
+        return Gang("Workload", space, "-".join(part for part in parts if part))
+    if meta.labels and (name := meta.label(*PLUGIN_GROUP)):
+        return Gang("PodGroup.scheduling.x-k8s.io", space, name)
+    made = _made_by(pod)
+    if made.kind == "Pod":
         if name := meta.label(KUEUE_GROUP):
             return Gang("PodGroup.kueue.x-k8s.io", space, name)
-    made = _made_by(pod)
-    if meta.annotations and made.kind in ("Pod", "ReplicaSet"):
         if name := meta.annotation(*VOLCANO_GROUP):
             return Gang("PodGroup.scheduling.volcano.sh", space, name)
         if name := meta.annotation(KAI_GROUP):

@@ -7,14 +7,19 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from muster.engine.sharing import mig_milli
 from muster.kube.affinity import expression_fault, shown, term_takes
 from muster.kube.dra.reader import DraReader
-from muster.kube.kinds import VOLUME_CLAIMS, VOLUMES
+from muster.kube.gpus import GPU, SHARED, WHOLE, GpuMode, profile_name
+from muster.kube.kinds import NODES, VOLUME_CLAIMS, VOLUMES
 from muster.kube.marks import Marks
+from muster.kube.nodes import NodeReader
 from muster.kube.notes import Notes
 from muster.kube.objects import (
     GPU_RESOURCES,
+    Amount,
     KubeClaim,
+    KubeNode,
     KubePod,
     KubeVolume,
     PodSpec,
@@ -24,37 +29,47 @@ from muster.kube.objects import (
     pod_shape,
     volume_terms,
 )
+from muster.kube.parts import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, Parts, parts_of
 from muster.kube.world import World
+from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodShape
 
+KAI_RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
+"""Namespaces of pods by which KAI keeps GPUs of which others take shares."""
 _MOST = 2**53
 
 
 class ShapeReader:
     """Reads the shapes of pods; pods whose specs are alike in what matters are read once."""
 
-    def __init__(self, world: World, marks: Marks, notes: Notes, dra: DraReader) -> None:
-        self._world, self._marks, self._notes = world, marks, notes
+    def __init__(self, world: World, nodes: NodeReader, marks: Marks, notes: Notes, dra: DraReader) -> None:
+        self._world, self._nodes, self._marks, self._notes = world, nodes, marks, notes
         self.dra = dra
         self._known: dict[bytes, PodShape] = {}
+        self._modes: dict[tuple[int, tuple[tuple[str, str], ...]], GpuMode] = {}
         self._encoder = msgspec.msgpack.Encoder()
 
     def shape(self, pod: KubePod) -> PodShape:
         """The shape of a pod."""
         spec = pod.spec
         places = self._volumes(pod) if spec.volumes else []
+        annotations, told = pod.metadata.annotations, ()
+        if annotations:
+            told = tuple(annotations.get(key) for key in (GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY))
+        mode = self._mode(pod) if self._nodes.modes else WHOLE
         key = self._encoder.encode(
             (
                 spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.node_selector,
                 spec.affinity and spec.affinity.node_affinity, spec.tolerations, places,
+                spec.runtime_class_name, told, mode, pod.metadata.namespace in KAI_RESERVATIONS,
             )
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._read(pod, places)
+            known = self._known[key] = self._read(pod, places, mode)
         return self.dra.shape(pod, known) if self.dra.concerns(pod) else known
 
-    def _read(self, pod: KubePod, places: list[list[Term]]) -> PodShape:
+    def _read(self, pod: KubePod, places: list[list[Term]], mode: GpuMode) -> PodShape:
         spec, name = pod.spec, f"{pod.metadata.namespace}/{pod.metadata.name}"
 
         def amount(resources: Mapping[str, Quantity], resource: str, scale: int, where: str) -> int:
@@ -70,7 +85,7 @@ class ShapeReader:
             self._notes.add("Pod", name, f"spec.{where}", what)
             return 0
 
-        shape = pod_shape(spec, amount)
+        shape = self._gpu_parts(pod_shape(spec, amount), pod, name, mode, amount)
         selector = dict(shape.node_selector)
         asked = spec.affinity and spec.affinity.node_affinity
         required = asked and asked.required_during_scheduling_ignored_during_execution
@@ -79,6 +94,81 @@ class ShapeReader:
         for terms in places:
             self._require(selector, terms, name, "spec.volumes", "nodes that reach a volume of")
         return replace(shape, node_selector=tuple(sorted(selector.items())))
+
+    def _gpu_parts(self, shape: PodShape, pod: KubePod, name: str, mode: GpuMode, amount: Amount) -> PodShape:
+        """The shape with its MIG instance or its share of a GPU; what is not understood is noted."""
+        where = "spec.containers.resources"
+        parts = parts_of(pod.spec, pod.metadata.annotations or {}, amount)
+        for resource in (*parts.unknown, *parts.others):
+            self._notes.add("Pod", name, where, f"{resource} is not counted: nodes without it would refuse the pod")
+        for key in parts.wrong:
+            self._notes.add("Pod", name, f"metadata.annotations.{key}", "makes no sense: it is left out")
+        if pod.metadata.namespace in KAI_RESERVATIONS:
+            return replace(shape, gpus=0)  # it keeps a GPU for pods that take shares of it, which are counted
+        if parts.gpus:
+            memory = min((each for each in self._nodes.models.values() if each), default=0)
+            milli = parts.share_milli(memory)
+            if not milli:
+                self._notes.add("Pod", name, where, "asks for an amount of GPU memory, and no node tells how much a "
+                                "GPU has: it counts as a whole GPU")  # fmt: skip
+            elif parts.memory_mib and len(set(self._nodes.models.values())) > 1:
+                self._notes.add("Pod", name, where, "asks for an amount of GPU memory: it counts as the share of the "
+                                "smallest GPU")  # fmt: skip
+            milli = milli or WHOLE_GPU_MILLI
+            return replace(shape, gpus=parts.gpus, gpu_milli=milli, sharing="soft" if milli < WHOLE_GPU_MILLI else "")
+        if parts.mig:
+            return self._instance(shape, name, where, parts)
+        if parts.shared:
+            return self._replicas(shape, name, where, parts.shared)
+        if mode is WHOLE or not shape.gpus:
+            return shape
+        if mode.mig_profile:
+            if shape.gpus > 1:
+                self._notes.add("Pod", name, where, "asks for several MIG instances: one is counted")
+            return replace(shape, gpus=1, gpu_milli=mode.milli, mig_profile=mode.mig_profile)
+        return replace(shape, gpu_milli=mode.milli, sharing=mode.sharing)
+
+    def _instance(self, shape: PodShape, name: str, where: str, parts: Parts) -> PodShape:
+        told, count = next(iter(parts.mig.items()))
+        if count > 1 or len(parts.mig) > 1 or shape.gpus:
+            self._notes.add("Pod", name, where, "asks for several MIG instances, or whole GPUs too: one is counted")
+        profile = profile_name(told)
+        milli = mig_milli(profile, self._nodes.models)
+        if not milli:
+            self._notes.add("Pod", name, where, f"no GPU of the cluster has the MIG profile {profile}")
+        return replace(shape, gpus=1, gpu_milli=milli or WHOLE_GPU_MILLI, mig_profile=profile)
+
+    def _replicas(self, shape: PodShape, name: str, where: str, count: int) -> PodShape:
+        """Replicas of GPUs: shares, of the size that the nodes' labels tell."""
+        shares = sorted(self._nodes.shares, reverse=True)
+        if not shares:
+            self._notes.add("Pod", name, where, f"asks for {SHARED}, which no node has: it counts as whole GPUs")
+        elif len(shares) > 1:
+            self._notes.add("Pod", name, where, "nodes differ in how large a replica is: it counts as the largest")
+        if count > 1:
+            self._notes.add("Pod", name, where, "asks for several replicas: they are counted on as many GPUs")
+        milli, sharing = shares[0] if shares else (WHOLE_GPU_MILLI, "")
+        return replace(shape, gpus=count, gpu_milli=milli, sharing=sharing if milli < WHOLE_GPU_MILLI else "")
+
+    def _mode(self, pod: KubePod) -> GpuMode:
+        """What one ``nvidia.com/gpu`` is for a pod: by its node, or by those that its node selector allows."""
+        modes, spec = self._nodes.modes, pod.spec
+        if spec.node_name:
+            return modes.get(spec.node_name, WHOLE)
+        asked = spec.node_selector or {}
+        key = self._world.revision(NODES), tuple(sorted(asked.items()))
+        if key in self._modes:
+            return self._modes[key]
+        found: dict[GpuMode, None] = {}
+        for name, node in self._world.of(NODES, KubeNode).items():
+            labels = node.metadata.labels or {}
+            if GPU in (node.status.capacity or {}) and all(labels.get(key) == asked[key] for key in asked):
+                found[modes.get(name, WHOLE)] = None
+        if len(found) > 1 and asks_for_gpus(spec):
+            what = "some nodes that it may use have whole GPUs and others parts: whole ones are counted"
+            self._notes.add("Pod", f"{pod.metadata.namespace}/{pod.metadata.name}", "spec.nodeSelector", what)
+        mode = self._modes[key] = next(iter(found)) if len(found) == 1 else WHOLE
+        return mode
 
     def _require(self, selector: dict[str, str], terms: list[Term], name: str, where: str, words: str) -> None:
         """Ask for the nodes of a node selector: by its labels where it has one value for each, else by a mark."""

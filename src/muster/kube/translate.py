@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from muster.kube.claims import ClaimReader
 from muster.kube.dra.reader import DraReader
+from muster.kube.flavors import Flavors
 from muster.kube.gangs import GangReader, Names, PodRef, Seen
 from muster.kube.kinds import NODES, PODS
 from muster.kube.ledger import Ledger
 from muster.kube.marks import Marks
-from muster.kube.nodes import NodeReader, levels_of
+from muster.kube.nodes import NodeReader, levels_of, topologies_in
 from muster.kube.notes import Note, Notes
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.owners import gang_of
-from muster.kube.queues import read_queues
+from muster.kube.queues import NO_QUEUE, QueueReader
 from muster.kube.shapes import ShapeReader
 from muster.kube.world import World
 from muster.model.fleet import Fleet, Node
@@ -61,30 +63,40 @@ class Translator:
         self._marks = Marks()
         self.ledger = Ledger()
         self._names = Names()
-        nodes = world.of(NODES, KubeNode)
+        nodes = list(world.of(NODES, KubeNode).values())
         self.dra = DraReader(world, self._marks, self._notes)
-        self._nodes = NodeReader(levels_of(list(nodes.values())), self._marks, self._notes, self.dra)
+        levels = levels_of(nodes, topologies_in(world), self._notes)
+        self._nodes = NodeReader(levels, self._marks, self._notes, self.dra)
         self._known: dict[str, Node] = {}
-        shapes = ShapeReader(world, self._marks, self._notes, self.dra)
-        self._gangs = GangReader(world, shapes, self.ledger, self._nodes.levels, self._names, self._notes)
+        flavors = Flavors(world)
+        flavors.split((node, self._nodes.node(node).gpu_models) for node in nodes)
+        self._nodes.purchase = flavors.purchase
+        self._queues = QueueReader(world, flavors, self._notes)
+        shapes = ShapeReader(world, self._nodes, self._marks, self._notes, self.dra)
+        self._claims = ClaimReader(world, self._nodes.levels, self._queues, self.dra, self._notes)
+        self._gangs = GangReader(shapes, self.ledger, self._claims, self._names, self._notes)
         self._read_marks = 0
 
     def translate(self, now_s: float) -> Translation:
         """All there is. O(objects)."""
         self._notes.clear()
+        levels_of(list(self._world.of(NODES, KubeNode).values()), topologies_in(self._world), self._notes)
         pods = self._world.of(PODS, KubePod)
         grouped: dict[str, list[KubePod]] = {}
         for pod in pods.values():
             grouped.setdefault(self.gang_of(pod), []).append(pod)
-        there = self._world.of(NODES, KubeNode)
-        for name in [name for name in self._known if name not in there]:
+        nodes = self._world.of(NODES, KubeNode)
+        for name in [name for name in self._known if name not in nodes]:
             self.drop_node(name)
-        for node in there.values():
+        for node in nodes.values():
             self.node(node)
         leaving_for = self._nominated(pods.values())
         seen: dict[str, Seen] = {}
         pending: list[Workload] = []
         running: list[Running] = []
+        there = {gang for name in grouped if (gang := self._names.gang(name)) is not None}
+        for gang in self._claims.kueue.waiting(there):
+            grouped.setdefault(self._names.of(gang), [])
         for name, members in grouped.items():
             gang = self._names.gang(name)
             found = self._gangs.gang(name, gang, members, leaving_for) if gang is not None else None
@@ -96,9 +108,10 @@ class Translator:
                 running.append(found.running)
             elif not self.options.schedulers or found.schedulers <= self.options.schedulers:
                 pending.append(found.workload)
-        snapshot = Snapshot(
-            self.fleet(), self.queues(), tuple(pending), tuple(running), taken_s=now_s, source=self.options.source
-        )
+        fleet, queues = self.fleet(), self.queues()
+        if not any(each.queue == NO_QUEUE for each in (*pending, *(run.workload for run in running))):
+            queues = tuple(queue for queue in queues if queue.name != NO_QUEUE)
+        snapshot = Snapshot(fleet, queues, tuple(pending), tuple(running), taken_s=now_s, source=self.options.source)
         return Translation(snapshot, self._notes.all(), seen)
 
     # -- as things change
@@ -161,7 +174,7 @@ class Translator:
 
     def queues(self) -> tuple[Queue, ...]:
         """The tree of queues."""
-        return read_queues(self._world, self._notes)
+        return self._queues.queues(self._known.values())
 
     def notes(self) -> tuple[Note, ...]:
         """What was not understood so far."""
