@@ -25,7 +25,6 @@ class Kind(Struct, frozen=True):
         kind: as in an object's ``kind``: ``Pod``.
         versions: those that are understood, the preferred one first.
         needed: whether nothing can be said without it.
-        without: what is not known where it cannot be read, as the end of a sentence.
     """
 
     resource: str
@@ -33,7 +32,6 @@ class Kind(Struct, frozen=True):
     kind: str
     versions: tuple[str, ...]
     needed: bool = False
-    without: str = ""
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, field
 
 from muster.backends.kubernetes.api import ApiError, ApiServer
 from muster.backends.kubernetes.discovery import Discovery
+from muster.backends.kubernetes.rbac import READ_VERBS, UNKNOWN
 from muster.errors import ClusterError
 from muster.kube.kinds import STRUCTS
 from muster.kube.world import Kind, KubeObject, World
@@ -21,8 +22,6 @@ PAGE = 1000
 """Objects in one answer."""
 
 PAGE_S = 60.0
-READ_VERBS = ("get", "list", "watch")
-"""The verbs that Muster needs for a kind: ``list`` for answers, all three to watch."""
 
 _T = TypeVar("_T")
 _USER = re.compile(r'User "([^"]+)"')
@@ -175,7 +174,7 @@ def _tell(server: ApiServer, denied: list[Denied]) -> None:
         name = each.kind.name
         if each.namespace:
             name += f" of other namespaces than {each.namespace}"
-        cost = f": it is not known {each.kind.without}" if each.kind.without else ""
+        cost = f": it is not known {UNKNOWN[each.kind.resource]}" if UNKNOWN[each.kind.resource] else ""
         if each.kind.name == "pods":
             cost = ": what they hold looks free"
         server.warnings.append(f"{user or 'This user'} must not list {name}{cost}.")
