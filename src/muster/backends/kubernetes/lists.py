@@ -170,14 +170,17 @@ def _tell(server: ApiServer, denied: list[Denied]) -> None:
         names = ", ".join(each.kind.name for each in lacking)
         hint = f"allow it: {allowing(denied, user)}"
         raise ClusterError(f"{user or 'this user'} must not list {names}, without which nothing can be said", hint=hint)
-    for each in denied:
-        name = each.kind.name
-        if each.namespace:
-            name += f" of other namespaces than {each.namespace}"
-        cost = f": it is not known {UNKNOWN[each.kind.resource]}" if UNKNOWN[each.kind.resource] else ""
-        if each.kind.name == "pods":
-            cost = ": what they hold looks free"
-        server.warnings.append(f"{user or 'This user'} must not list {name}{cost}.")
+    who = f"{user or 'This user'} must not list"
+    inside = next((each.namespace for each in denied if each.namespace), "")
+    if any(each.kind.needed for each in denied):
+        server.warnings.append(f"{who} pods of other namespaces than {inside}: what they hold looks free.")
+    rest = [each for each in denied if not each.kind.needed]
+    nowhere = ", ".join(each.kind.name for each in rest if not each.namespace)
+    there = ", ".join(each.kind.name for each in rest if each.namespace)
+    if rest:
+        names = " and ".join(filter(None, (nowhere, f"outside of {inside} {there}" if there else "")))
+        unknown = ", ".join(dict.fromkeys(UNKNOWN[each.kind.resource] for each in rest))
+        server.warnings.append(f"{who} {names}: it is not known {unknown}.")
     server.warnings.append(f"What allows it: {allowing(denied, user)}")
 
 
