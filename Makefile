@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all test-ray lint types docs lock bench clean
+.PHONY: run test test-quick test-all test-ray test-k8s controlplane controlplane-controllers lint types docs lock bench clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -19,15 +19,30 @@ $(STAMP): requirements.lock pyproject.toml
 run: $(STAMP)
 	@$(VENV)/bin/python examples/first_run.py
 
-test: $(STAMP)
-	$(VENV)/bin/python -m pytest -q -n auto -m "not slow"
+test: test-quick
+	@# those on a real control plane: one after the other, and skipped where it is not built
+	$(VENV)/bin/python -m pytest -q -m "k8s and not slow" tests/k8s
+
+test-quick: $(STAMP)
+	$(VENV)/bin/python -m pytest -q -n auto -m "not slow and not k8s"
 
 test-ray: $(STAMP)
 	@# starts a Ray cluster of two nodes on this machine, and ends it
 	$(VENV)/bin/python -m pytest -q tests/sim/test_on_ray.py
 
+# the real Kubernetes programs, built once from their Go modules into $$MUSTER_CONTROLPLANE_DIR or your cache folder
+controlplane: $(STAMP)
+	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build $(if $(K8S),--k8s $(K8S))
+
+controlplane-controllers: $(STAMP)
+	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build kueue jobset lws
+
+test-k8s: controlplane
+	MUSTER_K8S=required MUSTER_K8S_VERSION=$(K8S) $(VENV)/bin/python -m pytest -q -m k8s tests/k8s
+
 test-all: $(STAMP)
-	$(VENV)/bin/python -m pytest -q -n auto
+	$(VENV)/bin/python -m pytest -q -n auto -m "not k8s"
+	$(VENV)/bin/python -m pytest -q -m k8s tests/k8s
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
