@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -125,7 +126,7 @@ def status(name: str, output: str) -> None:
     cluster = Cluster.open(name)
     there = cluster.processes()
     ports = cluster.state()["ports"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for component in cluster.wanted():
         state = "down" if component not in there else "healthy" if cluster.healthy(component) else "unhealthy"
         rows.append({"component": component, "pid": there.get(component), "port": ports.get(component), "state": state})

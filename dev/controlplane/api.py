@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
 from controlplane.errors import ClusterError
@@ -31,8 +31,9 @@ class ApiError(ClusterError):
 
     def __init__(self, method: str, path: str, status: int, body: Any) -> None:
         self.status = status
-        self.reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
-        self.message = str(body.get("message", body)) if isinstance(body, dict) else str(body)
+        said = cast("dict[str, Any]", body) if isinstance(body, dict) else {"message": body}
+        self.reason = str(said.get("reason", ""))
+        self.message = str(said.get("message", said))
         super().__init__(f"{method} {path}: {status} {self.reason}: {self.message}")
 
 
@@ -40,7 +41,13 @@ class Api:
     """Requests to one API server as one user, from any number of threads; idle connections are kept for the next."""
 
     def __init__(
-        self, server: str, ca: Path, cert: Path | None = None, key: Path | None = None, token: str = "", timeout_s=60.0
+        self,
+        server: str,
+        ca: Path,
+        cert: Path | None = None,
+        key: Path | None = None,
+        token: str = "",
+        timeout_s: float = 60.0,
     ) -> None:
         self.server = server
         self._token = token

@@ -133,7 +133,7 @@ def built(name: str, kubernetes: str = "") -> Path:
     if all((place / f).exists() for f in PROGRAMS[name].files) and (place / STAMP).exists():
         return place
     target = "controlplane-controllers" if name in CONTROLLERS else "controlplane"
-    which = f" K8S={kubernetes}" if name == "kubernetes" and kubernetes != version_of("kubernetes") else ""
+    which = f" K8S={kubernetes}" if name == "kubernetes" and version != version_of("kubernetes") else ""
     raise ClusterError(
         f"{name} {version} is not built (looked in {place}); run `make {target}{which}`, about ten minutes the first "
         "time, or set MUSTER_CONTROLPLANE_DIR to the folder that has it"

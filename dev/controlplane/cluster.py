@@ -68,7 +68,9 @@ class Cluster:
     settings: Settings = field(default_factory=Settings)
     say: Callable[[str], None] = lambda _: None
     folder: Path = field(init=False)
-    _children: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
+    _children: dict[str, subprocess.Popen[bytes]] = field(
+        init=False, default_factory=dict[str, "subprocess.Popen[bytes]"]
+    )
     _api: Api | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -209,9 +211,13 @@ class Cluster:
 
     def create(self, path: str, objects: Iterable[dict[str, Any]]) -> None:
         """POST many objects, several at once. Raises the first error."""
+
+        def post(one: dict[str, Any]) -> None:
+            self.api.post(path, one)
+
         with ThreadPoolExecutor(_ADDED_AT_ONCE) as pool:
             try:
-                for _ in pool.map(lambda one: self.api.post(path, one), objects):
+                for _ in pool.map(post, objects):
                     pass
             except BaseException:
                 pool.shutdown(cancel_futures=True)
@@ -264,8 +270,9 @@ class Cluster:
         scheme = "https" if name in ("kube-controller-manager", "kube-scheduler") else "http"
         port = ports.get(f"{name}-health", ports[name])
         try:
-            loose = ssl._create_unverified_context()  # they sign their own certificates
-            with urllib.request.urlopen(f"{scheme}://127.0.0.1:{port}{path}", timeout=5, context=loose) as answer:
+            with urllib.request.urlopen(
+                f"{scheme}://127.0.0.1:{port}{path}", timeout=5, context=_any_certificate()
+            ) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -421,6 +428,10 @@ class Cluster:
         """Process ids by component, of those that run."""
         return processes.running(self.folder)
 
+    def cost(self, name: str) -> tuple[float, int]:
+        """CPU seconds and resident bytes of a component since its start. Raises `ClusterError` if it does not run."""
+        return processes.cost(self.folder, name)
+
 
 def names() -> list[str]:
     """Clusters that have a state, running or not."""
@@ -429,7 +440,7 @@ def names() -> list[str]:
 
 def sweep() -> list[str]:
     """End the clusters whose owning process is gone (a test run that was killed); returns their names."""
-    gone = []
+    gone: list[str] = []
     for name in names():
         try:
             cluster = Cluster.open(name)
@@ -449,6 +460,14 @@ def _identity(pid: int) -> str:
     except OSError:
         return ""
     return f"{pid}@{fields[19]}"
+
+
+def _any_certificate() -> ssl.SSLContext:
+    """Controller manager and scheduler sign their own certificates, new ones each time."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _settings_from(raw: dict[str, Any]) -> Settings:

@@ -103,7 +103,7 @@ def install_webhooks(api: Api, name: str, place: Place, crds: tuple[str, ...]) -
     kinds = {f"{kind.partition('/')[2]}s" for kind in frameworks}
     bundle = base64.b64encode((place.folder / "certs" / "ca.crt").read_bytes()).decode()
     for body in yaml.safe_load_all((build.built(name) / "webhooks" / "manifests.yaml").read_text()):
-        kept = []
+        kept: list[dict[str, Any]] = []
         for hook in body["webhooks"]:
             rule = hook["rules"][0]
             own = rule["apiGroups"][0].startswith(("kueue.", "jobset.", "leaderworkerset."))

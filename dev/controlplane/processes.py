@@ -88,6 +88,17 @@ def send(folder: Path, name: str, number: int) -> None:
     os.kill(pid, number)
 
 
+def cost(folder: Path, name: str) -> tuple[float, int]:
+    """CPU seconds (user and system) and resident bytes of a component. Raises `ClusterError` if it does not run."""
+    pid = running(folder).get(name)
+    if pid is None:
+        raise ClusterError(f"{name} does not run in {folder.name}")
+    place = Path("/proc") / str(pid)
+    fields = (place / "stat").read_text().rpartition(")")[2].split()
+    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_s, int((place / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def tail(folder: Path, name: str, lines: int = 6) -> str:
     """The last lines of a component's log, errors first if there are any."""
     log = folder / f"{name}.log"
