@@ -169,7 +169,8 @@ def copy_crds() -> None:
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as scratch:
             for file in found:
                 shutil.copyfile(file, Path(scratch) / file.name)
-            shutil.copytree(scratch, place, dirs_exist_ok=True)
+            shutil.copytree(scratch, place)
+            place.chmod(0o755)
 
 
 def build(name: str, kubernetes: str = "", say: bool = True) -> Path:
@@ -187,6 +188,8 @@ def build(name: str, kubernetes: str = "", say: bool = True) -> Path:
         if say:
             print(f"controlplane: building {name} {version} into {place}", file=sys.stderr, flush=True)
         started = time.monotonic()
+        for left in place.parent.glob(f".{version}-*"):  # of a build that was killed
+            shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{version}-") as scratch:
             _compile(name, source, version, Path(scratch))
             for part in PROGRAMS[name].data:
@@ -194,6 +197,7 @@ def build(name: str, kubernetes: str = "", say: bool = True) -> Path:
             (Path(scratch) / STAMP).write_text(stamp)
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(scratch, place)
+            place.chmod(0o755)
         if say:
             print(f"controlplane: {name} {version} built in {time.monotonic() - started:.0f} s", file=sys.stderr)
     return place

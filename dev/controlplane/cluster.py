@@ -25,7 +25,7 @@ from controlplane import build, certs, components, controllers, nodes, processes
 from controlplane.api import Api, ApiError
 from controlplane.errors import ClusterError
 
-STARTS_WITHIN_S = 60.0
+STARTS_WITHIN_S = 120.0
 PRIORITIES = {"low": 100, "normal": 1_000, "high": 10_000}
 """PriorityClasses that every cluster has beside Kubernetes' own two."""
 _ADDED_AT_ONCE = 16
