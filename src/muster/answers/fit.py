@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from muster.answers.why import Blocker, why
 from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
+from muster.model.columns import field_of, followed_by
 from muster.model.fleet import HOST
 from muster.model.parallelism import Parallelism, check_parallelism
 from muster.model.plan import Decision, Evict, Migrate, Place, Plan, Quarantine, Resize
@@ -142,7 +144,8 @@ class FitView(View):
     """
 
     def __init__(self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config) -> None:
-        super().__init__(replace(snapshot, pending=(*snapshot.pending, *workloads)), config)
+        pending = cast("tuple[Workload, ...]", followed_by(snapshot.pending, workloads))
+        super().__init__(replace(snapshot, pending=pending), config)
         self.names = tuple(each.name for each in workloads)
         self._before = snapshot
         self._new = workloads
@@ -216,7 +219,7 @@ def submitted(snapshot: Snapshot, specs: Specs, asked: Asked) -> tuple[tuple[Wor
         InputError: a queue or flavor that the snapshot does not have, or a parallelism that does not suit the pods.
     """
     running = {each.workload.name for each in snapshot.running}
-    taken = {each.name for each in snapshot.pending} | running | set(snapshot.finished)
+    taken = set(field_of(snapshot.pending, "name")) | running | set(snapshot.finished)
     found: list[Workload] = []
     notes: list[Note] = []
     for each in specs.workloads:

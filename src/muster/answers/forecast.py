@@ -26,6 +26,7 @@ from muster.answers.arrivals import Arrivals, named
 from muster.answers.lengths import Floats, Lengths
 from muster.answers.turnover import turnover
 from muster.answers.view import View
+from muster.engine.ahead import names_ahead
 from muster.engine.pending import Gang
 from muster.engine.predict import keys_of
 from muster.errors import InputError
@@ -332,9 +333,9 @@ class _Forecaster:
         scheduler = self._view.scheduler
         mine = scheduler.turn(gang)
 
-        def goes_first(like: Workload) -> bool:
-            known = not scheduler.queues or like.queue in scheduler.queues
-            return known and -like.priority < mine[0]
+        def goes_first(queue: str, priority: int) -> bool:
+            known = not scheduler.queues or queue in scheduler.queues
+            return known and -priority < mine[0]
 
         # by rank, who is ahead of it now falls behind with what it is given, and others come: that is left out
         first = self._arrivals.only(goes_first)
@@ -359,12 +360,11 @@ class _Forecaster:
             starts = np.minimum(starts, slot.start_s)
         low_s, expected_s, high_s = (now_s + each for each in interval(starts - now_s, self._confidence, WIDER[method]))
         high_s = min(high_s, sure_s) if kept else high_s
-        ahead = list(scheduler.groups_ahead(gang))
-        names = tuple(islice((each.workload.name for gangs in ahead for each in gangs), MOST_AHEAD))
+        names = tuple(islice(names_ahead(scheduler, gang), MOST_AHEAD))
         why = scheduler.waits_for(gang, now_s)
         return Forecast(
             name, now_s, expected_s, low_s, high_s, self._confidence, method, len(starts), why, waits_for, names,
-            sum(len(gangs) for gangs in ahead), sure_s,
+            scheduler.ahead_of(gang), sure_s,
         )  # fmt: skip
 
     def _waits_for(self, gang: Gang, nearest: _Future, futures: Sequence[_Future]) -> tuple[WaitsFor, ...]:

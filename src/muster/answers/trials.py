@@ -256,6 +256,5 @@ def undo_plan(twin: Scheduler, view: View) -> None:
         elif name in twin.pending.gangs:
             twin.cancel(name)
     twin.put(each for each in view.snapshot.running if each.workload.name in touched)
-    for workload in view.snapshot.pending:
-        if workload.name in touched:
-            twin.submit(workload)
+    for workload in view.waiting(touched):
+        twin.submit(workload)

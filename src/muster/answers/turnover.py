@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ import numpy as np
 from muster.answers.arrivals import MOST_RUNS, some_of
 from muster.answers.lengths import Floats, Lengths
 from muster.answers.view import View
-from muster.engine.pending import Gang
+from muster.engine.ahead import kinds_ahead
+from muster.engine.cluster import GangKind
+from muster.engine.pending import Claim, Gang
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
 from muster.model.fleet import Node
@@ -26,6 +29,7 @@ from muster.model.reasons import Reason, Tier
 from muster.model.workload import Workload
 
 LUMPS = 150
+MOST_GROUPS = 1000
 ROUNDS = 8.0
 
 
@@ -42,7 +46,7 @@ Coming = Callable[[int], Sequence[tuple[float, Workload, float]]]
 def turnover(view: View, gang: Gang, lengths: Lengths, coming: Coming, worlds: int) -> Floats:
     """When the gang starts in each world, in seconds of the snapshot's epoch."""
     pool = _Pool(view, gang)
-    lumps = _lumps(pool, list(view.scheduler.groups_ahead(gang)))
+    lumps = _lumps(pool, _ahead(view.scheduler, gang, pool))
     own, free = pool.units(gang.workload), pool.free
     if free >= own and view.scheduler.waits_for(gang, view.now_s).tier is not Tier.GATED:
         free = 0.0  # it does not start now: what is free is in pieces that it cannot use
@@ -158,8 +162,27 @@ class _Pool:
 
     def takes(self, workload: Workload) -> bool:
         """Whether work that is ahead takes of the pool."""
-        flavors = not workload.flavors or not self._flavored or not self._flavors.isdisjoint(workload.flavors)
-        return flavors and self._shares(workload) and self.units(workload) > 0
+        return self._allows(workload.flavors) and self._shares(workload) and self.units(workload) > 0
+
+    def _allows(self, flavors: Sequence[str]) -> bool:
+        return not flavors or not self._flavored or not self._flavors.isdisjoint(flavors)
+
+    def of(self, claim: Claim) -> bool:
+        """Whether work of a claim may take of the pool."""
+        return self.queue in (None, claim[0]) and self.user in (None, claim[1])
+
+    def takes_kind(self, kind: GangKind) -> bool:
+        """Whether work of a kind takes of the pool."""
+        units = sum(
+            each.count * (each.shape.gpu_milli_total if self._gpu else each.shape.cpu_milli) for each in kind.asked
+        )
+        return self._allows(kind.flavors) and units > 0
+
+
+def _ahead(scheduler: Scheduler, gang: Gang, pool: _Pool) -> list[Sequence[Gang]]:
+    """What is ahead, by claim and kind; where there are very many of these, by kind."""
+    groups = list(islice(scheduler.groups_ahead(gang), MOST_GROUPS + 1))
+    return groups if len(groups) <= MOST_GROUPS else [*kinds_ahead(scheduler, gang, pool.of, pool.takes_kind)]
 
 
 def _lumps(pool: _Pool, ahead: Sequence[Sequence[Gang]]) -> list[_Lump]:

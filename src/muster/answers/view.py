@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from muster.engine.pending import Gang
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
 from muster.errors import InputError
+from muster.model.columns import distinct_of, field_of
 from muster.model.plan import Place, Plan
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
@@ -80,21 +82,35 @@ class View:
         return found[0] if len(found) == 1 else None
 
     def _found(self, name: str) -> Found | None:
-        each = self._named.get(name)
-        if each is None:
-            return None
-        return Found(each.workload, each) if isinstance(each, Running) else Found(each, None)
+        run = self._running.get(name)
+        if run is not None:
+            return Found(run.workload, run)
+        row = self._rows.get(name)
+        return None if row is None else Found(self.snapshot.pending[row], None)
 
     @cached_property
-    def _named(self) -> dict[str, Workload | Running]:
-        named: dict[str, Workload | Running] = {each.name: each for each in self.snapshot.pending}
-        named.update({each.workload.name: each for each in self.snapshot.running})
-        return named
+    def _running(self) -> dict[str, Running]:
+        return {each.workload.name: each for each in self.snapshot.running}
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        """Where in ``snapshot.pending`` work is."""
+        names: Sequence[str] = field_of(self.snapshot.pending, "name")
+        return dict(zip(names, range(len(names)), strict=True))
+
+    @property
+    def _named(self) -> list[str]:
+        """The names of all work."""
+        return [*self._rows, *(name for name in self._running if name not in self._rows)]
+
+    def waiting(self, names: Collection[str]) -> list[Workload]:
+        """Those of some names that wait in the snapshot, in its order."""
+        return [self.snapshot.pending[row] for row in sorted(self._rows[name] for name in names if name in self._rows)]
 
     def _unknown(self, asked: str) -> InputError:
         from muster.traces.files import near
 
-        names = list(self._named)
+        names = self._named
         if not names:
             hint = "nothing waits or runs there"
         elif asked in self.snapshot.finished:
@@ -117,13 +133,16 @@ class View:
 
 def check_names(snapshot: Snapshot) -> None:
     """Raise `InputError` for a name that a terminal or a shell would not take as text: with control characters."""
-    work = (*snapshot.pending, *(run.workload for run in snapshot.running))
-    owners = {part for each in work for part in (each.queue, each.user, each.namespace)}
-    names = {"node": (node.name for node in snapshot.fleet.nodes), "job": (each.name for each in work)}
+    pending, running = snapshot.pending, [run.workload for run in snapshot.running]
+    parts = ("queue", "user", "namespace")
+    owners = {part for work in (pending, running) for name in parts for part in distinct_of(work, name)}
+    jobs: list[str] = [*field_of(pending, "name"), *field_of(running, "name")]
+    names = {"node": [node.name for node in snapshot.fleet.nodes], "job": jobs}
     for what, some in {**names, "queue, user or namespace": sorted(owners)}.items():
-        for name in some:
-            if not name.isprintable():
-                raise InputError(f"the {what} {name[:60]!r} has control characters in its name", hint="rename it")
+        if "".join(some).isprintable():
+            continue
+        name = next(name for name in some if not name.isprintable())
+        raise InputError(f"the {what} {name[:60]!r} has control characters in its name", hint="rename it")
 
 
 class Found(NamedTuple):

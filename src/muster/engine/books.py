@@ -26,6 +26,7 @@ from muster.engine.running import RunningGang, RunningSet
 from muster.engine.shares import Shares
 from muster.engine.sharing import queue_tenants
 from muster.engine.timeline import Slot, kept_for
+from muster.engine.waiting import Waiting
 from muster.errors import InputError, StateError
 from muster.kernels import Ints
 from muster.model.fleet import Node, Topology
@@ -104,34 +105,38 @@ class Books:
 
     def submit(self, workload: Workload) -> None:
         """New work; raises `StateError` if the name is taken."""
-        self._submit_all((workload,))
+        name = workload.name
+        if name in self.pending.gangs or name in self.running:
+            raise StateError(f"workload {name} is there already")
+        kind = self._checked_kind(workload)
+        queue = self.queues.get(workload.queue)
+        if queue is not None and queue.max_priority is not None and workload.priority > queue.max_priority:
+            workload = replace(workload, priority=queue.max_priority)
+        if workload.start_deadline_s is not None:
+            heapq.heappush(self._deadlines, (workload.start_deadline_s, name))
+        gang = Gang(workload, kind)
+        self.pending.add((gang,))
+        self.shares.know(gang.claim)
 
     def _submit_all(self, workloads: Sequence[Workload]) -> None:
-        """Ideally each by itself. What is asked for is mostly one object for many, and then is looked at once."""
-        kinds: dict[tuple[int, int, int, str], GangKind] = {}
+        """What waits at first: ideally as `submit` of each."""
         most = {name: queue.max_priority for name, queue in self.queues.items() if queue.max_priority is not None}
-        topology, tenants = self.cluster.fleet.topology, self.cluster.tenants or {}
-        gangs: dict[str, Gang] = {}
-        for workload in workloads:
-            name = workload.name
-            if name in gangs or name in self.pending.gangs or name in self.running:
-                raise StateError(f"workload {name} is there already")
-            tenant = tenants.get(workload.queue, "")
-            key = id(workload.pod_sets), id(workload.topology), id(workload.flavors), tenant
-            kind = kinds.get(key)
-            if kind is None or workload.parallelism is not None:
-                _check_workload(workload, topology)
-                kind = self.cluster.kind_of(workload)
-                if workload.parallelism is None:
-                    kinds[key] = kind
-            if most and workload.priority > most.get(workload.queue, workload.priority):
-                workload = replace(workload, priority=most[workload.queue])
-            gangs[name] = Gang(workload, kind)
-            if workload.start_deadline_s is not None:
-                heapq.heappush(self._deadlines, (workload.start_deadline_s, name))
-        self.pending.add(gangs.values())
-        for claim in dict.fromkeys(gang.claim for gang in gangs.values()):
+        waiting = Waiting(workloads, self._checked_kind, Gang, self.cluster.tenants or {}, most)
+        taken = next((run.workload.name for run in self.running if run.workload.name in waiting.row_of), None)
+        if len(waiting.row_of) < len(waiting):
+            seen = set[str]()
+            taken = next(name for name in waiting.names if name in seen or seen.add(name))
+        if taken is not None:
+            raise StateError(f"workload {taken} is there already")
+        self.pending = Pending(waiting)
+        self._deadlines = waiting.deadlines()
+        heapq.heapify(self._deadlines)
+        for claim in waiting.claims:
             self.shares.know(claim)
+
+    def _checked_kind(self, workload: Workload) -> GangKind:
+        _check_workload(workload, self.cluster.fleet.topology)
+        return self.cluster.kind_of(workload)
 
     def put(self, runs: Iterable[Running]) -> None:
         """Work runs as a snapshot says, and not as it did, if it did: all leave their places before any is entered."""
@@ -252,14 +257,23 @@ class Books:
 
     def _adopt_all(self, runs: Sequence[Running]) -> None:
         """Enter what runs already; raises `InputError` where its places are not free."""
-        asked = [self.asked(run) for run in runs]
+        known: dict[tuple[int, int, int, str], GangKind] = {}
+        asked = [self.asked(run, known) for run in runs]
         rows = self.cluster.assign_all([(*each, run.pods) for each, run in zip(asked, runs, strict=True)])
         for (kind, flavor), run, places in zip(asked, runs, rows, strict=True):
             self._adopt(run, kind, flavor, places)
 
-    def asked(self, run: Running) -> tuple[GangKind, str]:
-        """The kind of what is there of running work, and its flavor."""
-        kind = self.cluster.kind_of(run.workload)
+    def asked(
+        self, run: Running, known: dict[tuple[int, int, int, str], GangKind] | None = None
+    ) -> tuple[GangKind, str]:
+        """The kind of what is there of running work, and its flavor; ``known`` are kinds of what is asked for."""
+        workload = run.workload
+        key = id(workload.pod_sets), id(workload.topology), id(workload.flavors), workload.queue
+        kind = known.get(key) if known is not None and workload.parallelism is None else None
+        if kind is None:
+            kind = self.cluster.kind_of(workload)
+            if known is not None:
+                known[key] = kind
         if run.counts:
             kind = self.cluster.sized(kind, run.counts)
         if run.missing:

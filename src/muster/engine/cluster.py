@@ -73,6 +73,11 @@ class GangKind:
         self.simple = all(each.shape.gpus <= 1 or each.shape.gpu_milli == WHOLE_GPU_MILLI for each in self.pod_sets)
         self.milli = sum(each.count * each.shape.gpu_milli_total for each in self.pod_sets)
 
+    @property
+    def asked_for(self) -> tuple[int, int]:
+        """Pods and GPU (milli) at full size, as of each workload of the kind."""
+        return self.count, self.milli
+
     def memory(self) -> Callable[[], None]:
         """What brings back all that is known of it now."""
         pods, refused, changes, never = dict(self.pods), dict(self.refused), dict(self.changes), dict(self.never)
@@ -89,13 +94,12 @@ class Cluster:
     ``flavored`` makes nodes of one flavor selectable: pods are then bound to the nodes of the flavor that is tried.
     A kind that was refused is not tried again before something was released on a node that one of its pods could use.
     ``tenants`` are those of the queues: pods that name none share GPUs as those of their queue. None: no tenants are
-    told apart, also not those that pods name. ``shown`` is the fleet with its flavors as labels, where that is known.
+    told apart, also not those that pods name.
     """
 
     def __init__(
-        self, fleet: Fleet, config: Config, *, flavored: bool, tenants: Mapping[str, str] | None = None,
-        shown: Fleet | None = None,
-    ) -> None:  # fmt: skip
+        self, fleet: Fleet, config: Config, *, flavored: bool, tenants: Mapping[str, str] | None = None
+    ) -> None:
         placement, whole = config.placement, config.keep_whole
         policy = find_policy(placement)
         if policy.needs_tuning or policy.needs_typical:
@@ -106,7 +110,7 @@ class Cluster:
         self._config = config
         self._empty: Cluster | None = None
         self.flavored = flavored
-        self.state = FleetState(shown or (_with_flavors(fleet) if flavored else fleet))
+        self.state = FleetState(_with_flavors(fleet) if flavored else fleet)
         self.placer = Placer(self.state, policy.load_score(), None, policy.selection)
         self.index = TopologyIndex(self.state)
         if whole and whole not in (*self.index.levels, *TOPOLOGY_LEVELS):
@@ -195,8 +199,13 @@ class Cluster:
     def emptied(self) -> Cluster:
         """The same nodes as they are, with nothing on them."""
         if self._empty is None:
-            shown = replace(self.fleet, nodes=self.state.node_list)
-            self._empty = Cluster(self.fleet, self._config, flavored=self.flavored, tenants=self.tenants, shown=shown)
+            empty = object.__new__(Cluster)
+            empty.__dict__.update(self.__dict__)
+            empty.state, empty.looks, empty._out = self.state.emptied(), 0.0, self._out.copy()
+            empty.placer = self.placer.fresh(empty.state)
+            empty._kinds, empty._releases, empty._since = {}, 0, (0, 0, np.zeros(0, np.int64))
+            empty._released_at = np.zeros(len(self.state.node_list), np.int64)
+            self._empty = empty
         return self._empty
 
     def pods_of(self, kind: GangKind, flavor: str) -> Ints:
@@ -423,9 +432,15 @@ def whole_nodes(cluster: Cluster, rows: Sequence[int]) -> Hold:
 
 
 def _with_flavors(fleet: Fleet) -> Fleet:
-    """The fleet with its nodes' flavors as labels."""
-    shown = zip(fleet.nodes, hardware(fleet.nodes), strict=True)
-    return replace(fleet, nodes=tuple(_with_flavor(node, flavor) for node, (flavor, _) in shown))
+    """The fleet with its nodes' flavors as labels; what was one object for many nodes is one again."""
+    known: dict[tuple[int, str], tuple[tuple[str, str], ...]] = {}
+    nodes: list[Node] = []
+    for node, (flavor, _) in zip(fleet.nodes, hardware(fleet.nodes), strict=True):
+        key = id(node.labels), flavor
+        if key not in known:
+            known[key] = _with_flavor(node, flavor).labels
+        nodes.append(replace(node, labels=known[key]))
+    return replace(fleet, nodes=tuple(nodes))
 
 
 def _with_flavor(node: Node, flavor: str) -> Node:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from operator import attrgetter
 
 from muster.engine.cluster import GangKind
+from muster.engine.waiting import Waiting
 from muster.model.reasons import Reason
 from muster.model.workload import Workload
 
@@ -44,26 +46,97 @@ class Gang:
 _order: Callable[[Gang], Order] = attrgetter("order")
 
 
-class Pending:
-    """All gangs that wait: by kind and claim, by claim and kind, and by claim and the least GPU that they run with."""
+class Gangs(Mapping[str, Gang]):
+    """Gangs by name, in the order in which they came: those that are awake, and rows of the claims that sleep.
 
-    def __init__(self) -> None:
-        self.gangs: dict[str, Gang] = {}
-        self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {}
-        self._of_claim: dict[Claim, dict[GangKind, list[Gang]]] = {}
-        self._by_size: dict[Claim, dict[int, list[Gang]]] = {}
-        self._least: dict[Claim, int] = {}
-        self._priorities: dict[int, int] = {}
+    ``sleeping`` says of each claim of ``waiting`` whether it sleeps.
+    """
+
+    __slots__ = ("awake", "sleeping", "waiting")
+
+    def __init__(self, waiting: Waiting | None, sleeping: bytearray, awake: dict[str, Gang]) -> None:
+        self.waiting, self.sleeping, self.awake = waiting, sleeping, awake
+
+    def copy(self) -> Gangs:
+        """An independent copy."""
+        return Gangs(self.waiting, bytearray(self.sleeping), dict(self.awake))
+
+    def _asleep(self, name: object) -> int | None:
+        """The row of a name in a claim that sleeps."""
+        row = self.waiting.row_of.get(name) if self.waiting is not None else None  # type: ignore[arg-type]
+        return row if row is not None and self.sleeping[self.waiting.claim[row]] else None  # type: ignore[union-attr]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.awake or self._asleep(name) is not None
+
+    def __getitem__(self, name: str) -> Gang:
+        gang = self.awake.get(name)
+        if gang is None:
+            row = self._asleep(name)
+            if row is None or self.waiting is None:
+                raise KeyError(name)
+            gang = self.waiting.gang(row)
+        return gang
+
+    def __len__(self) -> int:
+        return len(self.awake) + (self.waiting.count_of(self.sleeping) if self.waiting is not None else 0)
+
+    def __iter__(self) -> Iterator[str]:
+        waiting = self.waiting
+        if waiting is None:
+            yield from self.awake
+            return
+        made = waiting.made
+        for row, (name, claim) in enumerate(zip(waiting.names, waiting.claim.tolist(), strict=True)):
+            if self.sleeping[claim] or (name in self.awake and self.awake[name] is made.get(row)):
+                yield name
+        for name, gang in self.awake.items():  # what came later
+            row = waiting.row_of.get(name)
+            if row is None or gang is not made.get(row):
+                yield name
+
+
+class Pending:
+    """All gangs that wait: by kind and claim, by claim and kind, and by claim and the least GPU that they run with.
+
+    What waits at first may be given as columns: then a claim sleeps there until something of it changes, or the gangs
+    of one of its kinds are asked for.
+    """
+
+    def __init__(self, waiting: Waiting | None = None) -> None:
+        self._asleep: dict[Claim, int] = {} if waiting is None else dict(waiting.claim_number)
+        self.gangs = Gangs(waiting, bytearray([1]) * len(self._asleep), {})
+        self._of_claim: dict[Claim, dict[GangKind, list[Gang]]] = {claim: {} for claim in self._asleep}
+        self._by_size: dict[Claim, dict[int, list[Gang]]] = {claim: {} for claim in self._asleep}
+        self._least: dict[Claim, int] = {} if waiting is None else dict(zip(self._asleep, waiting.least, strict=True))
+        self._priorities: dict[int, int] = {} if waiting is None else dict(waiting.priorities)
+        self._sleeping_kinds: dict[GangKind, int] = {} if waiting is None else waiting.claims_of_kinds()
+        self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {kind: {} for kind in self._sleeping_kinds}
         self._shares = False
 
     def copy(self) -> Pending:
         """What may be changed while this one is not: it copies what it changes, when it changes it."""
         twin = Pending()
-        twin.gangs, twin.kinds, twin._least = dict(self.gangs), dict(self.kinds), dict(self._least)
+        twin.gangs, twin.kinds, twin._least = self.gangs.copy(), dict(self.kinds), dict(self._least)
         twin._of_claim, twin._by_size = dict(self._of_claim), dict(self._by_size)
         twin._priorities = dict(self._priorities)
+        twin._asleep, twin._sleeping_kinds = dict(self._asleep), dict(self._sleeping_kinds)
         twin._shares = True
         return twin
+
+    def _wake(self, claim: Claim) -> None:
+        """Take the gangs of a claim out of the columns."""
+        number, waiting = self._asleep.pop(claim, None), self.gangs.waiting
+        if number is None or waiting is None:
+            return
+        self.gangs.sleeping[number] = 0
+        for kind in waiting.kinds_of(number):
+            self._sleeping_kinds[kind] -= 1
+        self._enter([waiting.gang(row) for row in waiting.rows_of(number)])
+
+    def asleep(self, claim: Claim) -> int | None:
+        """The number of a claim that sleeps in ``gangs.waiting``; None: it is awake, or nothing of it waits."""
+        return self._asleep.get(claim)
 
     def _unshare(self, kind: GangKind, claim: Claim) -> None:
         """What changes of a kind and claim is no longer that of another."""
@@ -81,10 +154,13 @@ class Pending:
 
     def reasons(self) -> Callable[[], None]:
         """What brings back why each gang was passed over last."""
-        gangs = list(self.gangs.values())
+        made = self.gangs.waiting.made if self.gangs.waiting is not None else dict[int, Gang]()
+        gangs, looked_at = [*self.gangs.awake.values(), *made.values()], len(made)
         kept = [gang.reason for gang in gangs]
 
         def recall() -> None:
+            for gang in islice(made.values(), looked_at, None):
+                gang.reason = None
             for gang, reason in zip(gangs, kept, strict=True):
                 if gang.reason is not reason:
                     gang.reason = reason
@@ -104,6 +180,7 @@ class Pending:
 
     def of_claim(self, claim: Claim) -> Mapping[GangKind, list[Gang]]:
         """The gangs of a claim by kind, each kind's first to last; not to be changed."""
+        self._wake(claim)
         return self._of_claim.get(claim, {})
 
     def least(self, claim: Claim) -> int:
@@ -115,6 +192,9 @@ class Pending:
 
     def first(self, claim: Claim) -> Gang:
         """The first gang of a claim, of which something must wait."""
+        number, waiting = self._asleep.get(claim), self.gangs.waiting
+        if number is not None and waiting is not None:
+            return waiting.gang(waiting.firsts[number])
         return min(gangs[0] for gangs in self._by_size[claim].values())
 
     @property
@@ -127,6 +207,12 @@ class Pending:
 
         Ideally a walk along the claim; kept by size, it costs as many looks as there are sizes, however many wait.
         """
+        number, waiting = self._asleep.get(claim), self.gangs.waiting
+        if number is not None and waiting is not None:
+            if self.least(claim) > milli:
+                return None
+            row = waiting.next_within(number, None if after is None else after.order, milli)
+            return None if row is None else waiting.gang(row)
         best: Gang | None = None
         for size, gangs in self._by_size.get(claim, {}).items():
             if size > milli:
@@ -137,7 +223,16 @@ class Pending:
         return best
 
     def add(self, gangs: Iterable[Gang]) -> None:
-        """Enter gangs into their claims. Ideally one by one; here a list that many come into is put in order once."""
+        """Enter gangs into their claims."""
+        gangs = list(gangs)
+        for gang in gangs:
+            self._wake(gang.claim)
+            priority = -gang.order[0]
+            self._priorities[priority] = self._priorities.get(priority, 0) + 1
+        self._enter(gangs)
+
+    def _enter(self, gangs: Iterable[Gang]) -> None:
+        """Ideally one by one; here a list that many come into is put in order once."""
         together: dict[tuple[GangKind, Claim], list[Gang]] = {}
         for gang in gangs:
             key = gang.kind, gang.claim
@@ -146,13 +241,11 @@ class Pending:
                 together[key] = [gang]
             else:
                 some.append(gang)
-            self.gangs[gang.workload.name] = gang
-            priority = -gang.order[0]
-            self._priorities[priority] = self._priorities.get(priority, 0) + 1
+            self.gangs.awake[gang.workload.name] = gang
         lists: dict[int, list[Gang]] = {}
+        for kind, claim in together if self._shares else ():  # all before any list is put out of order
+            self._unshare(kind, claim)
         for (kind, claim), some in together.items():
-            if self._shares:
-                self._unshare(kind, claim)
             claims = self.kinds.setdefault(kind, {})
             if claim not in claims:
                 claims[claim] = self._of_claim.setdefault(claim, {})[kind] = []
@@ -169,6 +262,7 @@ class Pending:
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""
         kind, claim = gang.kind, gang.claim
+        self._wake(claim)
         if self._shares:
             self._unshare(kind, claim)
         claims, kinds, sizes = self.kinds[kind], self._of_claim[claim], self._by_size[claim]
@@ -183,11 +277,11 @@ class Pending:
             del self._priorities[gang.workload.priority]
         if not claims[claim]:
             del claims[claim], kinds[kind]
-            if not claims:
+            if not claims and not self._sleeping_kinds.get(kind):
                 del self.kinds[kind]
             if not kinds:
                 del self._of_claim[claim], self._by_size[claim]
-        del self.gangs[gang.workload.name]
+        del self.gangs.awake[gang.workload.name]
 
 
 def _take_out(gangs: list[Gang], gang: Gang) -> None:

@@ -67,6 +67,10 @@ class Placer:
         self.__dict__.update(kept)
         self._scores = getattr(importlib.import_module(module), name)
 
+    def fresh(self, state: FleetState) -> Placer:
+        """The same placer on another state, which knows nothing of it yet."""
+        return Placer(state, self._scores, self.knowledge, self.selection)
+
     def copy(self, state: FleetState) -> Placer:
         """The same placer on a copy of its state."""
         twin = Placer.__new__(Placer)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
+from muster.engine.ahead import ahead_of, groups_ahead
 from muster.engine.books import Books
 from muster.engine.cluster import GangKind, whole_nodes
 from muster.engine.defrag import enough_free, plan_moves, relocate
@@ -448,32 +448,12 @@ class Scheduler(Books):
         return sorted(self.pending, key=key)
 
     def ahead_of(self, gang: Gang) -> int:
-        """How many gangs would be looked at before a gang as things are now; costs as much as there are claims."""
-        return sum(map(len, self.groups_ahead(gang)))
+        """How many gangs would be looked at before a gang as things are now."""
+        return ahead_of(self, gang)
 
     def groups_ahead(self, gang: Gang) -> Iterator[Sequence[Gang]]:
         """The gangs that would be looked at before a gang as things are now: the first ones of each claim and kind."""
-        mine = self.turn(gang)
-        for claim in self.pending.claims:
-            rank = self.shares.rank(claim)
-            own: dict[str, int] = {}
-            for kind, gangs in self.pending.of_claim(claim).items():
-                flavors = self.flavors_of(kind) if self.queues else ()
-                for flavor in flavors:
-                    if flavor not in own:
-                        own[flavor] = self.quota.own_left(claim[0], flavor)
-                borrows = bool(self.queues) and all(kind.least.milli > own[flavor] for flavor in flavors)
-                same = borrows, rank  # as `turn` has them
-                if same > mine[1:3] and gangs[0].order[0] >= mine[0]:
-                    continue
-                # those of higher priority, and of the same those whose loan and rank, then order, come first
-                before = bisect_left(gangs, mine[0], key=lambda each: each.order[0])
-                if same < mine[1:3]:
-                    before = bisect_right(gangs, mine[0], key=lambda each: each.order[0])
-                elif same == mine[1:3]:
-                    before = max(before, bisect_left(gangs, gang))
-                if before:
-                    yield gangs[:before]
+        return groups_ahead(self, gang)
 
     def _preempt(
         self, gang: Gang, flavors: Iterable[str], reason: Reason, now_s: float, decisions: list[Decision]

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from muster.catalog.mig_placements import MigPlacement
+from muster.engine.alike import alike
 from muster.engine.kernels.devices import best_instance, instance_free
 from muster.engine.kernels.nodes import apply
 from muster.engine.sharing import (
@@ -48,7 +49,7 @@ from muster.kernels import (
     ShapeArrays,
     direct,
 )
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint, hardware
+from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
 from muster.policy.sharing import ANYBODY, MIG, OWNER_SHIFT, SHARERS, SLICE_SHIFT, TABLE_SHIFT
@@ -115,8 +116,9 @@ class FleetState:
         if len({id(node) for node in self.node_list}) != len(fleet):
             raise CapacityError("the tie order must name each node once")
         self.node_names = tuple(node.name for node in self.node_list)
-        self.kinds, kind_of = _kinds(self.node_list)
-        self.nodes = _node_arrays(self.node_list, kind_of)
+        self._known_alike: tuple[list[Node], Ints] | None = None
+        self.kinds, kind_of = _kinds(*self._alike)
+        self.nodes = _node_arrays(*self._alike, kind_of)
         self.shape_list: list[PodShape] = []
         self._shape_ids: dict[PodShape, int] = {}
         self._constraint_ids: dict[_Constraint, int] = {}
@@ -140,6 +142,19 @@ class FleetState:
         twin._constraint_ids, twin.instances = dict(self._constraint_ids), dict(self.instances)
         twin._shape_table, twin._static = self._shape_table.copy(), self._static.copy()
         twin._owners, twin._shapes, twin._log = self._owners.copy(), None, []
+        return twin
+
+    @property
+    def _alike(self) -> tuple[list[Node], Ints]:
+        """The nodes as `alike` tells them."""
+        if self._known_alike is None:
+            self._known_alike = alike(self.node_list)
+        return self._known_alike
+
+    def emptied(self) -> FleetState:
+        """The same nodes as they are, with nothing on them."""
+        twin = self.copy()
+        twin.nodes = _node_arrays(*self._alike, self.nodes.kind)
         return twin
 
     @property
@@ -216,14 +231,16 @@ class FleetState:
         if index == self._static.shape[0]:
             self._static = np.ascontiguousarray(np.pad(self._static, ((0, index), (0, 0))))
         refusals: dict[tuple[object, ...], int] = {}
-        for position, node in enumerate(self.node_list):
+        masks: list[int] = []
+        for node in self._alike[0]:
             look = (
                 node.schedulable, node.labels, node.taints, node.gpu_models, node.spare, node.sharing, _carving(node),
             )  # fmt: skip
             mask = refusals.get(look)
             if mask is None:
                 mask = refusals[look] = static_refusal(node, *key)
-            self._static[index, position] = mask
+            masks.append(mask)
+        self._static[index] = np.array(masks, np.int64)[self._alike[1]]
         self._constraint_ids[key] = index
         return index
 
@@ -235,7 +252,8 @@ class FleetState:
         old, nodes = self.node_list[position], self.nodes
         if node.name != old.name or node.topology != old.topology or len(node.devices) > nodes.gpu_free.shape[1]:
             raise StateError(f"{old.name} cannot become a node of another name, place or number of GPUs")
-        before, after = _node_arrays([old], np.zeros(1, np.int64)), _node_arrays([node], np.zeros(1, np.int64))
+        one = np.zeros(1, np.int64)
+        before, after = _node_arrays([old], one, one), _node_arrays([node], one, one)
         self._share_anew(position, old, node, after.gpu_mig[0])
         for arrays, sign in ((before, -1), (after, 1)):
             nodes.table[position, : ALL_GPUS + 1] += sign * arrays.table[0, : ALL_GPUS + 1]
@@ -246,6 +264,7 @@ class FleetState:
             self.kinds = (*self.kinds, kind)
         nodes.kind[position] = self.kinds.index(kind)
         self.node_list = (*self.node_list[:position], node, *self.node_list[position + 1 :])
+        self._known_alike = None
         for key, constraint in self._constraint_ids.items():
             self._static[constraint, position] = static_refusal(node, *key)
         nodes.version[position] += 1
@@ -327,7 +346,7 @@ class FleetState:
         Raises:
             CapacityError: naming the first node on which it is not, or which is over-committed.
         """
-        fresh = _node_arrays(self.node_list, self.nodes.kind)
+        fresh = _node_arrays(*self._alike, self.nodes.kind)
         for allocation in allocations:
             self._require_open(allocation, fresh)
             _apply(allocation.node, allocation.shape, allocation.devices, 1, fresh, self.shapes)
@@ -431,35 +450,31 @@ def _hardware(node: Node) -> tuple[int, int, tuple[str, ...]]:
     return node.cpu_milli, node.memory_bytes, tuple(device.model for device in node.devices if device.healthy)
 
 
-def _kinds(nodes: Sequence[Node]) -> tuple[tuple[tuple[int, int, tuple[str, ...]], ...], Ints]:
-    """The hardware kinds (cpu_milli, memory_bytes, GPU models) in sorted order, and the kind of each node."""
+def _kinds(nodes: Sequence[Node], which: Ints) -> tuple[tuple[tuple[int, int, tuple[str, ...]], ...], Ints]:
+    """The hardware kinds (cpu_milli, memory_bytes, GPU models) in sorted order, and the kind of each node, as `alike`
+    tells nodes."""
     keys = [_hardware(node) for node in nodes]
     kinds = tuple(sorted(set(keys)))
     number = {kind: index for index, kind in enumerate(kinds)}
-    return kinds, np.array([number[key] for key in keys], np.int64)
+    return kinds, np.array([number[key] for key in keys], np.int64)[which]
 
 
-def _node_arrays(nodes: Sequence[Node], kind_of: Ints) -> NodeArrays:
-    count = len(nodes)
+def _node_arrays(nodes: Sequence[Node], which: Ints, kind_of: Ints) -> NodeArrays:
+    """All nodes with nothing on them, as `alike` tells them."""
+    count = len(which)
     width = max([len(node.devices) for node in nodes], default=0) or 1
     if width > MOST_GPUS_PER_NODE:
         name = next(node.name for node in nodes if len(node.devices) == width)
         raise InputError(f"node {name} has {width} GPUs; at most {MOST_GPUS_PER_NODE} are supported", field="gpus")
-    gpus = np.zeros((3, count, width), np.int64)
-    alike: dict[tuple[int, str], Ints] = {}
+    gpus = np.zeros((3, len(nodes), width), np.int64)
     for row, node in enumerate(nodes):
-        key = id(node.devices), node.sharing
-        if key not in alike:
-            alike[key] = np.zeros((3, width), np.int64)
-            for device in node.devices:
-                alike[key][:, device.index] = device_milli(device), first_use(device), offered(node, device)
-        gpus[:, row] = alike[key]
+        for device in node.devices:
+            gpus[:, row, device.index] = device_milli(device), first_use(device), offered(node, device)
+    gpus = gpus[:, which]
     gpu_free, gpu_ways = gpus[0].copy(), np.ascontiguousarray(gpus[1:])
+    sizes = [(each.cpu_milli, each.memory_bytes, each.max_pods or NO_LIMIT, each.healthy_gpus) for each in nodes]
     table = np.zeros((count, 10), np.int64)
-    table[:, ALL_CPU] = [node.cpu_milli for node in nodes]
-    table[:, ALL_MEMORY] = [node.memory_bytes for node in nodes]
-    table[:, ALL_PODS] = [node.max_pods or NO_LIMIT for node in nodes]
-    table[:, ALL_GPUS] = [gpus for _, gpus in hardware(nodes)]
+    table[:, [ALL_CPU, ALL_MEMORY, ALL_PODS, ALL_GPUS]] = np.array(sizes, np.int64).reshape(-1, 4)[which]
     table[:, [FREE_CPU, FREE_MEMORY, FREE_PODS]] = table[:, [ALL_CPU, ALL_MEMORY, ALL_PODS]]
     table[:, KIND] = kind_of
     table[:, SHARED] = (gpu_ways[USE] != 0).sum(axis=1)

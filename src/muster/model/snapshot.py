@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.errors import InputError
-from muster.model.columns import Columns, from_columns, to_columns
+from muster.model.columns import Columns, from_columns, table_of, to_columns
 from muster.model.fleet import Fleet, Node
 from muster.model.plan import PodPlacement
 from muster.model.queue import Queue
@@ -110,6 +110,7 @@ class Snapshot(Struct, frozen=True):
     """An immutable view of everything that a decision may depend on.
 
     Attributes:
+        pending: a tuple, or of a file a `muster.model.columns.Table`, which is equal to one.
         reservations: advance reservations.
         usage: decayed use of the past, for fair share.
         finished: workloads that have ended well and that pending ones depend on.
@@ -201,7 +202,7 @@ def _joined(file: _File) -> Snapshot:
     workloads = from_columns(file.workloads, Workload)
     running = from_columns(file.running, Running, {"workload": workloads, "pods": pods})
     fleet = msgspec.structs.replace(file.rest.fleet, nodes=tuple(from_columns(file.nodes, Node)))
-    pending = tuple(from_columns(file.pending, Workload))
+    pending = cast("tuple[Workload, ...]", table_of(file.pending, Workload))
     return msgspec.structs.replace(file.rest, fleet=fleet, pending=pending, running=tuple(running))
 
 
@@ -274,7 +275,8 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
 
 
 def _plain(snapshot: Snapshot) -> dict[str, Any]:
-    plain = cast("dict[str, Any]", msgspec.to_builtins(snapshot))
+    whole = msgspec.structs.replace(snapshot, pending=tuple(snapshot.pending))
+    plain = cast("dict[str, Any]", msgspec.to_builtins(whole))
     plain["fleet"]["nodes"] = _by_name(plain["fleet"]["nodes"])
     for node in plain["fleet"]["nodes"].values():
         node["devices"] = {str(device["index"]): device for device in node["devices"]}

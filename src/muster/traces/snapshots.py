@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.model import Fleet, Snapshot, load_snapshot
+from muster.model.columns import Table
 from muster.model.snapshot import Running, save_snapshot, write_atomically
 from muster.model.workload import Workload
 from muster.traces.checks import check_node, check_pod_set, check_workload
@@ -102,7 +103,7 @@ def _plain(value: object, name: str = "") -> Any:
             if inner != default:
                 found[field] = _plain(inner, field)
         return found
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, Table)):
         items = cast("tuple[Any, ...]", value)
         if name in _MAPPINGS:
             return {key: _plain(each) for key, each in items}
