@@ -99,8 +99,8 @@ class Gangs(Mapping[str, Gang]):
 class Pending:
     """All gangs that wait: by kind and claim, by claim and kind, and by claim and the least GPU that they run with.
 
-    What waits at first may be given as columns: then a claim sleeps there until something of it changes, or the gangs
-    of one of its kinds are asked for.
+    What waits at first may be given as columns: then a claim sleeps there until something of it changes, or its gangs
+    are asked for by kind. ``kinds`` has all kinds, but lists only of claims that are awake.
     """
 
     def __init__(self, waiting: Waiting | None = None) -> None:

@@ -275,7 +275,7 @@ class SchedulerProcess:
 
 def _kinds(pending: Pending) -> list[list[Gang]]:
     """The gangs of each kind and claim, those kinds first whose first gang is."""
-    groups = [gangs for of_claims in pending.kinds.values() for gangs in of_claims.values() if gangs]
+    groups = [gangs for claim in list(pending.claims) for gangs in pending.of_claim(claim).values() if gangs]
     return sorted(groups, key=lambda gangs: gangs[0].order)
 
 
