@@ -268,7 +268,7 @@ class DraReader:
     def _could(self, words: str, labels: Mapping[str, str], node: str, claims: Sequence[KubeDraClaim]) -> bool:
         """Whether a node could give claims, known by ``words``, their devices if nothing of it were given out."""
         self._refresh()
-        if all(claim.metadata.name == EXTENDED for claim in claims) and self._by_plugin(node):
+        if all(claim.metadata.name == EXTENDED for claim in claims) and self.by_plugin(node):
             return True
         known = self._able.get((words, node))
         if known is None or known[0] != labels:
@@ -276,7 +276,8 @@ class DraReader:
             known = self._able[words, node] = dict(labels), not self._static.refusal(Place(node, labels), claims)
         return known[1]
 
-    def _by_plugin(self, node: str) -> bool:
+    def by_plugin(self, node: str) -> bool:
+        """Whether a device plugin tells of GPUs of a node."""
         found = self._world.of(NODES, KubeNode).get(node)
         sizes = (found.status.allocatable or {}) if found else {}
         return any(str(sizes.get(name, "0")) != "0" for name in GPU_RESOURCES)

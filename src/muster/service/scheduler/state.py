@@ -26,7 +26,8 @@ from muster.engine.config import Config
 from muster.engine.running import RunningGang
 from muster.engine.scheduler import Scheduler
 from muster.errors import CapacityError, InputError, StateError
-from muster.kube.kinds import NODES, PODS, VOLUME_CLAIMS, VOLUMES
+from muster.kube.dra.objects import KubeDraClaim
+from muster.kube.kinds import CLAIMS, NODES, PODS, VOLUME_CLAIMS, VOLUMES
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.translate import PodRef, Seen, Translator
 from muster.kube.world import Kind, KubeObject, World
@@ -34,9 +35,12 @@ from muster.model.fleet import Node
 from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
+from muster.service.scheduler.claims import ClaimWrite, Refusal, allocate, give_up, waits_for_claims
 from muster.service.scheduler.usage import read_usage
 from muster.service.scheduler.writer import Bind, Stop
 
+REFUSED_S = 15.0
+"""A gang whose claims could not have their devices where it was placed is not placed again for so long."""
 PROTECTED_S = 60.0
 """After a disruption budget refused to let a gang go, it is not asked to for so long."""
 LEAVING = "~leaving"
@@ -88,6 +92,8 @@ class LiveState:
         self._to_act: dict[str, None] = {}
         self._submitted: dict[str, Workload] = {}
         self._protected: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
+        self._decided: dict[str, ClaimWrite] = {}
         self._misfits: dict[str, frozenset[str]] = {}
         self._owed: dict[str, None] = {}
         self._closed: dict[str, None] = {}
@@ -106,8 +112,21 @@ class LiveState:
             self._pod(key, cast("KubePod | None", before), cast("KubePod | None", after))
         elif kind is NODES:
             self._node(key, cast("KubeNode | None", before), cast("KubeNode | None", after))
-        elif _spec_of(before) != _spec_of(after):
-            self._other(kind, key)
+        else:
+            if kind is CLAIMS and after is not None:
+                self._claim(key, cast("KubeDraClaim", after))
+            if _spec_of(before) != _spec_of(after):
+                self._other(kind, key)
+
+    def _claim(self, key: str, after: KubeDraClaim) -> None:
+        """A claim as the server has it; devices that were decided and are being written count all the same."""
+        decided = self._decided.get(key)
+        if decided is None:
+            return
+        if after.status.allocation is not None or after.metadata.uid != decided.uid:
+            del self._decided[key]
+        else:
+            self._world.put(CLAIMS, replace(after, status=replace(after.status, allocation=decided.allocation)))
 
     def _other(self, kind: Kind, key: str) -> None:
         """A queue, a class, a group, a claim: whom it may concern is looked at anew."""
@@ -358,7 +377,7 @@ class LiveState:
         if name in books.pending.gangs and self._submitted.get(name) == seen.workload and ours and not seen.absent:
             return
         self._withdraw(name)
-        if seen.absent or not ours:
+        if seen.absent or not ours or name in self._refused or self._no_claims(seen):
             return
         try:
             books.submit(seen.workload)
@@ -366,6 +385,18 @@ class LiveState:
             self.notes[name] = str(error)
         else:
             self._submitted[name] = seen.workload
+
+    def _no_claims(self, seen: Seen) -> bool:
+        """Whether claims of a gang's pods are still to be made."""
+        dra, pods = self._translator.dra, self._world.of(PODS, KubePod)
+        if not dra.there:
+            return False
+        for ref in seen.refs:
+            pod = pods.get(f"{ref.namespace}/{ref.name}")
+            if pod is not None and (why := waits_for_claims(dra, pod)):
+                self.notes[seen.workload.name] = why
+                return True
+        return False
 
     def _stands(self, run: Running, now_s: float, *, ours: bool) -> bool:
         """Whether the books have it so already; if not, it is taken out of them."""
@@ -495,9 +526,10 @@ class LiveState:
         for node, leaving in list(self._vacating.items()):
             for uid in [uid for uid, by_s in leaving.items() if now_s > by_s + timeout_s]:
                 self._stays(node, uid)
-        for name in [name for name, until_s in self._protected.items() if until_s < now_s]:
-            del self._protected[name]
-            self._dirty[name] = None
+        for kept in (self._protected, self._refused):
+            for name in [name for name, until_s in kept.items() if until_s < now_s]:
+                del kept[name]
+                self._dirty[name] = None
         return writes
 
     def _settle(self, name: str, moved: str | None) -> list[Bind | Stop]:
@@ -525,11 +557,44 @@ class LiveState:
             elif ref.node != node and moved is not None:
                 writes.append(self._stop_pod(name, pod, ref.node, moved))
         free = not any(node in self._vacating for _, node in to_bind)
+        binds: list[Bind] = []
+        try:
+            for pod, node in to_bind if free else ():
+                binds.append(Bind(name, pod, node, self._claims(pod, node)))
+        except Refusal as error:
+            self._refuse(name, str(error), binds)
+            return writes
         for pod, node in to_bind:
             self._assume(name, pod, node, sent=free)
-            if free:
-                writes.append(Bind(name, pod, node))
+        return writes + binds
+
+    def _claims(self, pod: PodKey, node: str) -> tuple[ClaimWrite, ...]:
+        """What is to be written of a pod's claims; raises `Refusal`."""
+        dra = self._translator.dra
+        found = self._world.of(PODS, KubePod).get(f"{pod.namespace}/{pod.name}")
+        where = self._world.of(NODES, KubeNode).get(node)
+        if not dra.there or found is None or where is None:
+            return ()
+        writes = allocate(dra, self._world, found, where)
+        self._decided.update((f"{each.namespace}/{each.name}", each) for each in writes if each.allocation is not None)
         return writes
+
+    def _give_up(self, writes: Sequence[ClaimWrite]) -> None:
+        """What was decided of claims and could not be written does not count any more."""
+        for each in writes:
+            self._decided.pop(f"{each.namespace}/{each.name}", None)
+        give_up(self._world, writes)
+
+    def _refuse(self, name: str, why: str, binds: Sequence[Bind]) -> None:
+        """A gang cannot have its devices where it was placed: it is looked at anew in a while."""
+        for each in binds:
+            self._give_up(each.claims)
+        self.notes[name] = why
+        self._refused[name] = self._now_s + REFUSED_S
+        seen = self.seen.get(name)
+        for ref in seen.refs if seen is not None else ():
+            self._doubt(name, PodKey(ref.namespace, ref.name, ref.uid))
+        self._dirty[name] = None
 
     def _assume(self, gang: str, pod: PodKey, node: str, *, sent: bool) -> None:
         key = f"{pod.namespace}/{pod.name}"
@@ -581,6 +646,7 @@ class LiveState:
         """What a write came to. A binding is known to hold when the pod says so, which is watched."""
         if isinstance(write, Bind):
             if outcome is not Outcome.DONE:
+                self._give_up(write.claims)
                 self._doubt(write.gang, write.pod)
         elif outcome is Outcome.LATER or outcome is Outcome.TAKEN:
             self._protected[write.gang] = self._now_s + PROTECTED_S
@@ -621,6 +687,7 @@ def _same(before: KubePod, after: KubePod) -> bool:
         and old.labels == new.labels
         and old.annotations == new.annotations
         and before.spec == after.spec
+        and before.status.resource_claim_statuses == after.status.resource_claim_statuses
     )
 
 

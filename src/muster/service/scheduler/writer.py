@@ -16,17 +16,19 @@ from msgspec import Struct
 from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
 from muster.backends.kubernetes.commit import Outcome, PodKey, bind, evict
 from muster.backends.kubernetes.reflector import Pause
+from muster.service.scheduler.claims import ClaimWrite, reserve
 from muster.service.scheduler.figures import Figures
 
 TRIES = 8
 
 
 class Bind(Struct, frozen=True):
-    """Bind a pod of a gang to a node."""
+    """Bind a pod of a gang to a node, once its claims have their devices."""
 
     gang: str
     pod: PodKey
     node: str
+    claims: tuple[ClaimWrite, ...] = ()
 
 
 class Stop(Struct, frozen=True):
@@ -97,6 +99,10 @@ class Writer:
 
     async def _send(self, write: Bind | Stop) -> Outcome:
         if isinstance(write, Bind):
+            for claim in write.claims:
+                outcome = await self._surely(lambda claim=claim: reserve(self._server, claim, write.pod))
+                if outcome is not Outcome.DONE:
+                    return outcome
             return await self._surely(lambda: bind(self._server, write.pod, write.node))
         return await self._surely(lambda: evict(self._server, write.pod))
 
