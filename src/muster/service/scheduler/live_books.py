@@ -1,0 +1,484 @@
+"""The engine's books of a live cluster: what was watched is entered, what was decided is compared with what is there.
+
+Two rules keep them right:
+
+- What is bound is a fact: where the cluster differs from the books, the books follow.
+- What was decided and is not done yet is assumed: a pod whose binding is under way stands in the books where it will
+  be, until the server says otherwise.
+
+So a binding that failed, a pod that was deleted, or a leader that was killed half-way are one and the same case: a gang
+of which some pods are bound and others are not. The engine completes it (`muster.engine.failures`); what it cannot
+complete within a time-out is stopped and goes back to its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.backends.kubernetes.commit import PodKey
+from muster.engine.adopt import places_on
+from muster.engine.config import Config
+from muster.engine.scheduler import Scheduler
+from muster.errors import CapacityError, InputError, StateError
+from muster.kube.dra.objects import KubeDraClaim
+from muster.kube.kinds import CLAIMS, NODES, PODS, VOLUME_CLAIMS, VOLUMES
+from muster.kube.objects import KubeNode, KubePod
+from muster.kube.translate import Seen, Translator
+from muster.kube.world import Kind, KubeObject, World
+from muster.model.fleet import Node
+from muster.model.snapshot import Running, Snapshot
+from muster.model.workload import Workload
+from muster.service.scheduler.claims import ClaimWrite, waits_for_claims
+from muster.service.scheduler.ranks import agree, run_of
+from muster.service.scheduler.usage import read_usage
+
+LEAVING = "~leaving"
+"""After the name of a gang: its pods that were told to stop by others than the scheduler, and hold their room still."""
+
+
+class Partial(Struct):
+    """A gang that is only partly bound, and since when."""
+
+    since_s: float
+    stopping: bool = False
+
+
+class Assumed(Struct):
+    """A pod that is to run on a node: its binding was sent, or waits for others to leave."""
+
+    gang: str
+    key: str
+    node: str
+    sent: bool = False
+
+
+class LiveBooks:
+    """Books of a cluster that changes.
+
+    Args:
+        world: what is watched; its changes are told to `changed`.
+        config: how the engine decides.
+        scheduler_name: whose pods are scheduled; what others run only takes room.
+        all_pods: take the pods of all schedulers for one's own; for shadow mode.
+
+    Attributes:
+        scheduler: the engine, None before the first `refresh`.
+        seen: each gang as the cluster has it.
+        notes: what could not be entered, by gang.
+    """
+
+    def __init__(self, world: World, config: Config, scheduler_name: str, *, all_pods: bool = False) -> None:
+        self._world, self.config, self._name, self._all = world, config, scheduler_name, all_pods
+        self._translator = Translator(world)
+        self._members: dict[str, dict[str, KubePod]] = {}
+        self._gang_of: dict[str, str] = {}
+        self._dirty: dict[str, None] = {}
+        self._dirty_nodes: dict[str, None] = {}
+        self._stale = True
+        self._assumed: dict[str, Assumed] = {}
+        self._vacating: dict[str, dict[str, float]] = {}
+        self._stopped: dict[str, str] = {}
+        self._to_act: dict[str, None] = {}
+        self._submitted: dict[str, Workload] = {}
+        self._protected: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
+        self._decided: dict[str, ClaimWrite] = {}
+        self._misfits: dict[str, frozenset[str]] = {}
+        self._owed: dict[str, None] = {}
+        self._closed: dict[str, None] = {}
+        self.scheduler: Scheduler | None = None
+        self.seen: dict[str, Seen] = {}
+        self.partial: dict[str, Partial] = {}
+        self.notes: dict[str, str] = {}
+        self.rebuilds = 0
+        self._now_s = 0.0
+
+    # -- what was watched
+
+    def changed(self, kind: Kind, key: str, before: KubeObject | None, after: KubeObject | None) -> None:
+        """An object of the world is not as it was."""
+        if kind is PODS:
+            self._pod(key, cast("KubePod | None", before), cast("KubePod | None", after))
+        elif kind is NODES:
+            self._node(key, cast("KubeNode | None", before), cast("KubeNode | None", after))
+        else:
+            if kind is CLAIMS and after is not None:
+                self._claim(key, cast("KubeDraClaim", after))
+            if _spec_of(before) != _spec_of(after):
+                self._other(kind, key)
+
+    def _claim(self, key: str, after: KubeDraClaim) -> None:
+        """A claim as the server has it; devices that were decided and are being written count all the same."""
+        decided = self._decided.get(key)
+        if decided is None:
+            return
+        if after.status.allocation is not None or after.metadata.uid != decided.uid:
+            del self._decided[key]
+        else:
+            self._world.put(CLAIMS, replace(after, status=replace(after.status, allocation=decided.allocation)))
+
+    def _other(self, kind: Kind, key: str) -> None:
+        """A queue, a class, a group, a claim: whom it may concern is looked at anew."""
+        namespace, slash, _ = key.partition("/")
+        if not slash and kind is not VOLUMES:
+            self._stale = True  # rare, and it may change what any pod asks for
+        elif kind is VOLUMES or kind is VOLUME_CLAIMS:
+            names = self.scheduler.pending.gangs if self.scheduler is not None else ()
+            self._dirty.update((name, None) for name in names if not slash or name.startswith(f"{namespace}/"))
+        else:  # what makes a gang: that is called as it is
+            own = (key, f"{key}.{kind.kind.lower()}")
+            self._dirty.update((name, None) for name in own if name in self._members)
+
+    def _node(self, key: str, before: KubeNode | None, after: KubeNode | None) -> None:
+        if before is None or after is None or before.metadata.labels != after.metadata.labels:
+            self._stale = True
+        elif (before.spec, _health(before)) != (after.spec, _health(after)):
+            self._dirty_nodes[key] = None
+
+    def _pod(self, key: str, before: KubePod | None, after: KubePod | None) -> None:
+        if after is not None:
+            if before is not None and _same(before, after):
+                return
+            uid = after.metadata.uid
+            if after.spec.node_name or after.metadata.deletion_timestamp:
+                self._assumed.pop(uid, None)
+            elif uid in self._assumed:
+                after = on_node(after, self._assumed[uid].node)
+        old = self._gang_of.get(key)
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._gone(before)
+        if after is None or (after.metadata.deletion_timestamp and not after.spec.node_name):
+            if old is not None:
+                self._forget(key, old)
+            return
+        gang = self._name_of(after)
+        if old is not None and old != gang:
+            self._forget(key, old)
+        self._gang_of[key] = gang
+        self._members.setdefault(gang, {})[key] = after
+        self._dirty[gang] = None
+
+    def _forget(self, key: str, gang: str) -> None:
+        del self._gang_of[key]
+        members = self._members[gang]
+        del members[key]
+        if not members:
+            del self._members[gang]
+        self._dirty[gang] = None
+
+    def _gone(self, pod: KubePod) -> None:
+        """A pod is there no more: what was to be bound in its place may be."""
+        uid = pod.metadata.uid
+        self._translator.forget(pod)
+        self._assumed.pop(uid, None)
+        node = self._stopped.pop(uid, "")
+        leaving = self._vacating.get(node)
+        if leaving is not None and leaving.pop(uid, None) is not None and not leaving:
+            del self._vacating[node]
+            self._to_act.update(dict.fromkeys(self._held_for(node)))
+
+    def _held_for(self, node: str) -> list[str]:
+        """The gangs that wait for others to leave a node."""
+        return list(dict.fromkeys(each.gang for each in self._assumed.values() if each.node == node and not each.sent))
+
+    # -- into the books
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `refresh` would change anything, or something is to be carried out."""
+        return self._stale or bool(self._dirty or self._dirty_nodes or self._to_act)
+
+    def relead(self) -> None:
+        """This replica leads from now on: nothing is assumed but what the cluster says."""
+        self._assumed.clear()
+        self._vacating.clear()
+        self._stopped.clear()
+        self._stale = True
+        pods = self._world.of(PODS, KubePod)
+        self._members.clear()
+        self._gang_of.clear()
+        for key, pod in pods.items():
+            self._pod(key, None, pod)
+
+    def refresh(self, now_s: float) -> None:
+        """Enter all that changed."""
+        self._now_s = now_s
+        if self._stale or self.scheduler is None:
+            self._rebuild(now_s)
+            return
+        dirty, self._dirty = {**self._dirty, **dict.fromkeys(self._misfits)}, {}
+        found = {name: self._read(name) for name in dirty}
+        for node in self._translator.relabelled():
+            self._dirty_nodes[node.name] = None
+        self._enter_all(found, now_s)
+        self._set_nodes(now_s)
+
+    def _set_nodes(self, now_s: float) -> None:
+        """Nodes as they are now.
+
+        The API does not say which GPU fell ill. Those that nobody has are taken to be it, so that nobody is stopped for
+        a GPU that may be another's; what is left over is made up for when GPUs of the node become free. On a node on
+        which more runs than the books can have nothing starts.
+        """
+        nodes = self._world.of(NODES, KubeNode)
+        full = {node for names in self._misfits.values() for node in names}
+        names = dict.fromkeys((*self._dirty_nodes, *self._owed, *self._closed, *full))
+        self._dirty_nodes.clear()
+        self._owed.clear()
+        self._closed = {name: None for name in names if name in full}
+        cluster = self._books.cluster
+        for name in names:
+            if name not in nodes or name not in cluster.position:
+                continue
+            node = self._with_health(self._translator.node(nodes[name]))
+            if name in full and node.schedulable:
+                node = replace(node, schedulable=False, reason="more runs on it than it has room for")
+            if node != cluster.fleet.nodes[cluster.position[name]]:
+                self._books.set_node(node, now_s)
+
+    def _with_health(self, node: Node) -> Node:
+        """The node with its ill GPUs among those that nobody has."""
+        ill = sum(not device.healthy for device in node.devices)
+        if not ill:
+            return node
+        position = self._books.cluster.position[node.name]
+        used = {
+            int(index) for run in self._books.running if position in run.nodes
+            for column in (run.rows[0] == position).nonzero()[0].tolist()
+            for index in range(int(run.rows[2, column]).bit_length()) if int(run.rows[2, column]) >> index & 1
+        }  # fmt: skip
+        free = [device.index for device in node.devices if device.index not in used]
+        chosen = set(free[-ill:])
+        if len(chosen) < ill:
+            self._owed[node.name] = None
+        devices = tuple(replace(device, healthy=device.index not in chosen) for device in node.devices)
+        return replace(node, devices=devices)
+
+    def _rebuild(self, now_s: float) -> None:
+        """Make the books anew from all that is known; what fair share has counted goes on."""
+        old = self.scheduler
+        usage = old.shares.usage(now_s) if old is not None else read_usage(self._world, now_s, self.config.half_life_s)
+        past = old.running.run_times.past() if old is not None else ()
+        translator = self._translator = Translator(self._world)
+        for node in self._world.of(NODES, KubeNode).values():
+            translator.node(node)
+        self._regroup()
+        self.seen.clear()
+        self.notes.clear()
+        found = {name: self._read(name) for name in sorted(self._members)}
+        fleet = translator.fleet()  # after the pods, whose affinities put marks on nodes
+        ill = {node.name: None for node in fleet if any(not each.healthy for each in node.devices)}
+        fleet = replace(fleet, nodes=tuple(map(_all_healthy, fleet.nodes)))  # `_set_nodes` says which are not
+        empty = Snapshot(fleet, self._translator.queues(), usage=usage, taken_s=now_s, run_times=past)
+        self.scheduler = Scheduler(empty, self.config)
+        self._stale = False
+        self._dirty.clear()
+        self._submitted.clear()
+        self._misfits.clear()
+        self._dirty_nodes = ill
+        self.rebuilds += 1
+        self._enter_all(found, now_s)
+        self._set_nodes(now_s)
+
+    def _regroup(self) -> None:
+        """Which pods are of which gang, as the translator of now says."""
+        pods = [(key, pod) for members in self._members.values() for key, pod in members.items()]
+        self._members.clear()
+        self._gang_of.clear()
+        for key, pod in pods:
+            gang = self._name_of(pod)
+            self._gang_of[key] = gang
+            self._members.setdefault(gang, {})[key] = pod
+        for uid, known in self._assumed.items():
+            self._assumed[uid] = replace(known, gang=self._gang_of.get(known.key, known.gang))
+
+    def _name_of(self, pod: KubePod) -> str:
+        return self._translator.gang_of(pod) + (LEAVING if pod.metadata.deletion_timestamp else "")
+
+    def _read(self, name: str) -> Seen | None:
+        """A gang as the cluster has it, without the pods that are being stopped; None where nothing of it is left."""
+        self.notes.pop(name, None)
+        members = [pod for pod in self._members.get(name, {}).values() if pod.metadata.uid not in self._stopped]
+        seen = self._translator.gang(name.removesuffix(LEAVING), members) if members else None
+        if seen is None:
+            return None
+        if name.endswith(LEAVING):
+            workload = replace(seen.workload, name=name, topology=None)
+            running = replace(seen.running, workload=workload) if seen.running is not None else None
+            seen = replace(seen, workload=workload, running=running)
+        return seen
+
+    def _enter_all(self, found: Mapping[str, Seen | None], now_s: float) -> None:
+        """Let the books have gangs as the cluster has them: first what gives up room, then what takes it.
+
+        What really runs goes before what is only assumed to.
+        """
+        comes: list[tuple[bool, Running]] = []
+        for name, seen in found.items():
+            self._misfits.pop(name, None)
+            if seen is None:
+                self._leave(name, now_s)
+                continue
+            self.seen[name] = seen
+            ours = (self._all or self._name in seen.schedulers) and not name.endswith(LEAVING)
+            run = run_of(seen, now_s)
+            if run is None:
+                self._enter_waiting(seen, ours=ours)
+                continue
+            if not ours or name in self._protected:
+                queue = run.workload.queue if ours else ""
+                run = replace(run, workload=replace(run.workload, queue=queue, preemptible=False))
+            if not self._stands(run, now_s, ours=ours):
+                comes.append((any(ref.uid in self._assumed for ref in seen.refs), run))
+        for _, run in sorted(comes, key=lambda each: each[0]):
+            self._enter_running(run)
+
+    def _leave(self, name: str, now_s: float) -> None:
+        """Nothing of a gang is left that runs or waits."""
+        self.seen.pop(name, None)
+        self.partial.pop(name, None)
+        if name in self._books.running:
+            ended = self._members.get(name, {}).values()
+            well = bool(ended) and all(pod.status.phase == "Succeeded" for pod in ended)
+            self._books.finish(name, now_s, well=well)
+        self._withdraw(name)
+        base = name.removesuffix(LEAVING)
+        if base not in self._members and base + LEAVING not in self._members:
+            self._translator.forget_gang(base)
+
+    def _withdraw(self, name: str) -> None:
+        """Take a gang out of the books, whatever it is there."""
+        books = self._books
+        self._submitted.pop(name, None)
+        if name in books.pending.gangs:
+            books.cancel(name)
+        if name in books.running:
+            books.take_out(name)
+
+    @property
+    def _books(self) -> Scheduler:
+        assert self.scheduler is not None
+        return self.scheduler
+
+    def _enter_waiting(self, seen: Seen, *, ours: bool) -> None:
+        name, books = seen.workload.name, self._books
+        self.partial.pop(name, None)
+        if name in books.pending.gangs and self._submitted.get(name) == seen.workload and ours and not seen.absent:
+            return
+        self._withdraw(name)
+        if seen.absent or not ours or name in self._refused or self._no_claims(seen):
+            return
+        try:
+            books.submit(seen.workload)
+        except InputError as error:
+            self.notes[name] = str(error)
+        else:
+            self._submitted[name] = seen.workload
+
+    def _no_claims(self, seen: Seen) -> bool:
+        """Whether claims of a gang's pods are still to be made."""
+        dra, pods = self._translator.dra, self._world.of(PODS, KubePod)
+        if not dra.there:
+            return False
+        for ref in seen.refs:
+            pod = pods.get(f"{ref.namespace}/{ref.name}")
+            if pod is not None and (why := waits_for_claims(dra, pod)):
+                self.notes[seen.workload.name] = why
+                return True
+        return False
+
+    def _stands(self, run: Running, now_s: float, *, ours: bool) -> bool:
+        """Whether the books have it so already; if not, it is taken out of them."""
+        name = run.workload.name
+        if run.missing and ours:
+            self.partial.setdefault(name, Partial(now_s))
+        else:
+            self.partial.pop(name, None)
+        known = self._books.running.get(name)
+        if known is not None and agree(self._books, known, run):
+            if run.missing:
+                self._to_act[name] = None
+            return True
+        self._withdraw(name)
+        return False
+
+    def _enter_running(self, run: Running) -> None:
+        name, books = run.workload.name, self._books
+        nodes = [each.node for each in run.pods]
+        try:
+            gone = next((node for node in nodes if node not in books.cluster.position), None)
+            kind, flavor = books.asked(run) if gone is None else (None, "")
+            places = f"runs on node {gone}, which is not there"
+            if kind is not None:
+                places = places_on(books.cluster, kind, flavor, nodes)
+            if not isinstance(places, str):
+                books.put([replace(run, pods=places)])
+                return
+            why = places
+        except (InputError, StateError, CapacityError) as error:
+            why = str(error)
+        self.notes[name] = why
+        self._misfits[name] = frozenset(nodes)
+        for ref in self.seen[name].refs:  # what is only planned to be there is planned anew
+            known = self._assumed.get(ref.uid)
+            if known is not None and not known.sent:
+                self._doubt(name, PodKey(ref.namespace, ref.name, ref.uid))
+
+    def _doubt(self, gang: str, pod: PodKey) -> None:
+        """A pod is not bound as was assumed: it is as the world has it."""
+        if self._assumed.pop(pod.uid, None) is None:
+            return
+        key = f"{pod.namespace}/{pod.name}"
+        real = self._world.of(PODS, KubePod).get(key)
+        if real is not None and real.metadata.uid == pod.uid and key in self._members.get(gang, {}):
+            self._translator.forget(self._members[gang][key])
+            self._members[gang][key] = real
+        self._dirty[gang] = None
+
+
+def _spec_of(found: KubeObject | None) -> tuple[object, ...] | None:
+    """All of an object that somebody decided: not its status, nor which version of it this is."""
+    if found is None:
+        return None
+    rest = [getattr(found, name) for name in found.__struct_fields__ if name not in ("metadata", "status")]  # pyright: ignore
+    meta = found.metadata
+    return meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, rest
+
+
+def _same(before: KubePod, after: KubePod) -> bool:
+    """Whether nothing of a pod changed that scheduling goes by."""
+    old, new = before.metadata, after.metadata
+    return (
+        old.uid == new.uid
+        and old.deletion_timestamp == new.deletion_timestamp
+        and _ended(before) == _ended(after)
+        and old.labels == new.labels
+        and old.annotations == new.annotations
+        and before.spec == after.spec
+        and before.status.resource_claim_statuses == after.status.resource_claim_statuses
+    )
+
+
+def _ended(pod: KubePod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def on_node(pod: KubePod, node: str) -> KubePod:
+    """The pod as if it were bound to a node."""
+    return replace(pod, spec=replace(pod.spec, node_name=node))
+
+
+def _all_healthy(node: Node) -> Node:
+    if all(device.healthy for device in node.devices):
+        return node
+    return replace(node, devices=tuple(replace(device, healthy=True) for device in node.devices))
+
+
+def _health(node: KubeNode) -> tuple[object, ...]:
+    """What of a node's status counts: not the times of its heartbeats."""
+    ready = next((each.status for each in node.status.conditions or () if each.type == "Ready"), None)
+    return node.status.allocatable, node.status.capacity, ready
