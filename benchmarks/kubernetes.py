@@ -14,12 +14,10 @@ for the nodes, with raised client limits for both. PART is one or more of:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -32,12 +30,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "dev"))
 
 from controlplane import Cluster, ClusterError, Settings, Shape  # noqa: E402
+from controlplane.muster import Replica, cpu_s, most_memory_mb  # noqa: E402
 from controlplane.processes import running  # noqa: E402
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 RACK = "cloud.provider.com/topology-rack"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Contestant:
@@ -45,55 +43,33 @@ class Contestant:
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         self.name, self.cluster = name, cluster
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ended_s = 0.0
+        self._replica: Replica | None = None
 
     @property
     def scheduler_name(self) -> str:
         return "muster" if self.name == "muster" else "default-scheduler"
 
     def start(self) -> None:
-        if self.name != "muster":
+        if self.name == "muster":
+            self._replica = Replica(self.cluster, leaderElection={"enabled": False}).start()
+        else:
             self.cluster.start("kube-scheduler")
-            return
-        config = self.cluster.folder / "muster-scheduler.json"
-        config.write_text(
-            json.dumps({
-                "apiVersion": "config.muster.dev/v1alpha1",
-                "kind": "SchedulerConfiguration",
-                "leaderElection": {"enabled": False},
-            })
-        )  # fmt: skip
-        command = "from muster.cli.main import run; run()"
-        log = (self.cluster.folder / "muster.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", command, "scheduler", "--config", str(config),
-             "--kubeconfig", str(self.cluster.kubeconfig)],
-            stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        )  # fmt: skip
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(30)
-            self._process = None
-        elif self.name != "muster":
+        if self._replica is not None:
+            self._replica.end()
+        elif "kube-scheduler" in running(self.cluster.folder):
             self.cluster.kill("kube-scheduler")
 
     @property
     def pid(self) -> int:
-        if self._process is not None:
-            return self._process.pid
-        return running(self.cluster.folder)["kube-scheduler"]
+        return self._replica.pid if self._replica is not None else running(self.cluster.folder)["kube-scheduler"]
 
     def cpu_s(self) -> float:
-        """CPU that it has used since its start, of all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_s(self.pid)
 
     def memory_mb(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return next(int(line.split()[1]) / 1000 for line in status.splitlines() if line.startswith("VmHWM"))
+        return most_memory_mb(self.pid)
 
 
 class Bindings:
@@ -179,19 +155,19 @@ def singles(options: argparse.Namespace) -> None:
             bindings.end()
             clear(cluster)
             time.sleep(3)
-            bindings, cpu_s, began_s = Bindings(cluster), contestant.cpu_s(), time.monotonic()
+            bindings, before_s, began_s = Bindings(cluster), contestant.cpu_s(), time.monotonic()
             cluster.create(PODS, [pod(f"c-{at}", 1, contestant.scheduler_name) for at in range(count)])
             made_s = time.monotonic() - began_s
             bindings.wait(count, 600)
             created_s = max(bindings.at_s.values()) - began_s
-            cpu_s = contestant.cpu_s() - cpu_s
+            made_cpu_s = contestant.cpu_s() - before_s
             bindings.end()
-            figures[name] = [count / waiting_s, waiting_cpu_s / count, count / created_s, cpu_s / count]
+            figures[name] = [count / waiting_s, waiting_cpu_s / count, count / created_s, made_cpu_s / count]
             print(
                 f"{name:15} {count:,} waiting pods: bound after {waiting_s:6.1f} s, start included"
                 f" ({count / waiting_s:5.0f}/s; {1000 * waiting_cpu_s / count:5.2f} ms of its CPU a pod)"
                 f"   created in {made_s:5.1f} s: bound after {created_s:6.1f} s ({count / created_s:5.0f}/s;"
-                f" {1000 * cpu_s / count:5.2f} ms)   memory {contestant.memory_mb():4.0f} MB",
+                f" {1000 * made_cpu_s / count:5.2f} ms)   memory {contestant.memory_mb():4.0f} MB",
                 flush=True,
             )
     if len(figures) == 2:
