@@ -9,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from muster.catalog.mig_placements import mig_milli
 from muster.engine.config import Config
 from muster.engine.decide import decide
 from muster.engine.scheduler import Scheduler
-from muster.engine.sharing import mig_milli, queue_tenants
+from muster.engine.sharing import queue_tenants
 from muster.engine.state import Allocation
 from muster.errors import CapacityError
 from muster.model.fleet import Device, Fleet, Node, Topology

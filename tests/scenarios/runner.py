@@ -37,10 +37,10 @@ from typing import Any
 
 import msgspec
 
+from muster.catalog.mig_placements import mig_milli
 from muster.engine.config import Config
 from muster.engine.quota import quota_warnings
 from muster.engine.scheduler import Scheduler
-from muster.engine.sharing import mig_milli
 from muster.engine.state import Allocation
 from muster.errors import MusterError
 from muster.model.fleet import Device, Fleet, Node, Topology

@@ -97,7 +97,7 @@ def test_pods(tmp_path: Path) -> None:
     assert snapshot.taken_s - waiting.submitted_s == 30
     assert [one.field for one in skipped] == ["items[7].kind", "items[2].spec.nodeName", "items[3].spec.nodeName"]
     assert [Path(path).read_text().splitlines()[one.line - 1].strip() for one in skipped] == ["{"] * 3
-    assert "pod ns/too-many has more than its node has now: it holds what there is" in str(skipped[1])
+    assert "Pod ns/too-many has more than its node has now: it holds what there is" in str(skipped[1])
     (whole,), (free,) = read_fleet(f"kubectl:{path}")[0].nodes, read_fleet(f"kubectl:{path},pods=subtract")[0].nodes
     assert (whole.healthy_gpus, whole.cpu_milli) == (8, 95500)
     assert (free.healthy_gpus, free.cpu_milli, free.memory_bytes) == (0, 91000, 509 * 2**30)
@@ -126,12 +126,12 @@ def without(path: str) -> dict[str, Any]:
     [
         ([], "field 'items': holds no nodes"),
         ([pod("p")], "holds no nodes"),
-        ([node("n1"), node("n1")], "field 'metadata.name': 'n1' is already the name on line 5"),
+        ([node("n1"), node("n1")], "field 'metadata.name': Node 'n1' is already on line 5"),
         ([node("n1", allocatable=[])], "field 'items[0].status.allocatable': Expected `object | null`, got `array`"),
         ([{"kind": "Node"}], "items[0]"),
         ([{"kind": "Node", "metadata": {}, "status": node("n")["status"]}], "field 'items[0].metadata.name': is empty"),
         ([5], "items[0]"),
-        ([node("n1"), pod("p", "n1"), pod("p", "n1")], "'ns/p' is already the name"),
+        ([node("n1"), pod("p", "n1"), pod("p", "n1")], "Pod 'ns/p' is already on line"),
     ],
 )
 def test_bad_objects(tmp_path: Path, items: list[Any], what: str) -> None:
@@ -184,6 +184,38 @@ def test_a_node_that_makes_no_sense_takes_no_more_than_it_says(
     assert [len(each.devices) for each in fleet.nodes] == [0, 8]
     assert [(each.field, each.line) for each in skipped] == [(f"items[0].{field}", 5)]
     assert why in skipped[0].why
+
+
+def test_a_dump_in_several_files_or_a_folder(tmp_path: Path) -> None:
+    def write(name: str, *items: Any) -> str:
+        (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        return str(tmp_path / name)
+
+    nodes, pods = write("nodes.json", node("n1")), write("pods.json", pod("p", "n1", 2))
+    (tmp_path / "notes.txt").write_text("not read")
+    for spec in (f"kubectl:{nodes},{pods}", f"{nodes},{pods}", f"kubectl:{tmp_path}", str(tmp_path)):
+        snapshot, skipped = read_snapshot_and_skipped(spec)
+        assert ([run.workload.name for run in snapshot.running], skipped) == (["ns/p"], ())
+    write("again.json", node("n1"))
+    with pytest.raises(InputError, match=r"nodes\.json.*Node 'n1' is already on .*again\.json:1"):
+        read_snapshot_and_skipped(str(tmp_path))
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"holds no \.json file; write the file with: kubectl get nodes,pods"):
+        read_snapshot(f"kubectl:{tmp_path / 'empty'}")
+    snapshot, skipped = read_snapshot_and_skipped("kubectl:" + dump(tmp_path, node("n1")))
+    assert (snapshot.running, [each.field for each in skipped]) == ((), ["items"])
+    assert "holds no pods: every node counts as free" in skipped[0].why
+
+
+def test_kinds_that_are_not_read_are_told_once_each(tmp_path: Path) -> None:
+    others = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"d{at}"}} for at in range(3)]
+    _, skipped = read_snapshot_and_skipped("kubectl:" + dump(tmp_path, node("n1"), pod("p", "n1"), *others))
+    assert [(each.field, each.why) for each in skipped] == [
+        ("items[2].kind", "is of kind Deployment.apps, which is not read (3 of them)")
+    ]
 
 
 def volume(name: str, *values: str, operator: str = "In") -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ board instances that share no memory slice have enough of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from msgspec import Struct
@@ -80,6 +81,21 @@ def table_of(model: str) -> MigTable | None:
         return mig_table(model)
     except InputError:
         return None
+
+
+def mig_milli(profile: str, models: Iterable[str]) -> int:
+    """What an instance costs on GPUs of some models, in thousandths of a GPU: its share of the memory slices.
+
+    Where a profile of this name is larger on one model than on another, the larger. 0: none of them has it.
+    """
+    most = 0
+    for table in filter(None, map(table_of, models)):
+        try:
+            name = table.profile(profile).name
+        except InputError:
+            continue
+        most = max(most, *(place.gpu_milli for place in mig_placements(table) if place.profile == name))
+    return most
 
 
 def table_number(table: MigTable) -> int:

@@ -179,7 +179,9 @@ def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
 
     view, skipped = open_view(source, at_of(source, at), settings_given(settings), say)
     if skipped:
-        say(f"{source}: {len(skipped):,} objects left out, such as {skipped[0].field}: {skipped[0].why}.")
+        say(
+            f"{source}: {len(skipped):,} objects are left out or not fully understood, such as {skipped[0].field}: {skipped[0].why}."
+        )
     return view
 
 

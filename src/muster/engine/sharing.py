@@ -128,15 +128,6 @@ def _profile_name(table: MigTable, profile: str) -> str:
         return ""
 
 
-def mig_milli(profile: str, models: Iterable[str]) -> int:
-    """What an instance costs on GPUs of some models, in thousandths of a GPU: its share of the memory slices.
-
-    Where a profile of this name is larger on one model than on another, the larger. 0: none of them has it.
-    """
-    tables = (table for table in map(_table_of, models) if table is not None)
-    return max((place.gpu_milli for place, _ in instances(profile, tables)), default=0)
-
-
 def offered(node: Node, device: Device) -> int:
     """What a device offers, as in a GPU's ``OFFER``: every placement, or those that are carved; 0: no MIG.
 

@@ -49,7 +49,7 @@ from muster.kernels import (
     ShapeArrays,
     direct,
 )
-from muster.model.fleet import WHOLE_GPU_MILLI, Fleet, Node, Taint
+from muster.model.fleet import MOST_GPUS_PER_NODE, WHOLE_GPU_MILLI, Fleet, Node, Taint
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape, Toleration
 from muster.policy.sharing import ANYBODY, MIG, OWNER_SHIFT, SHARERS, SLICE_SHIFT, TABLE_SHIFT
@@ -59,10 +59,6 @@ _instance_fits, _best_instance = direct(instance_free), direct(best_instance)
 
 NO_LIMIT = 1 << 40
 """Pods that a node may have where nobody said how many."""
-
-MOST_GPUS_PER_NODE = 62
-"""Devices of a node are a bit mask in a signed 64-bit integer."""
-
 
 REPLACEMENT = Toleration("muster.dev/spare", "Exists")
 """What a pod bears that replaces a lost one: it may use spare nodes."""

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.catalog.mig_layouts import can_add, check_layout
-from muster.catalog.mig_placements import table_of
-from muster.engine.sharing import mig_milli
+from muster.catalog.mig_placements import mig_milli, table_of
 from muster.errors import InputError
 from muster.kube.objects import GPU_RESOURCES, KubeNode, Quantity, first_of
 from muster.model.fleet import WHOLE_GPU_MILLI, Device

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from muster.engine.state import MOST_GPUS_PER_NODE
 from muster.kube.dra.reader import DraReader, merged
 from muster.kube.gpus import (
     HAMI_REGISTER,
@@ -33,7 +32,7 @@ from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, KubeNode, Quantity, first_of, parse_quantity
 from muster.kube.queue_objects import KubeTopology
 from muster.kube.world import World
-from muster.model.fleet import HOST, Node, Taint, Topology
+from muster.model.fleet import HOST, MOST_GPUS_PER_NODE, Node, Taint, Topology
 
 __all__ = ["LEVEL_LABELS", "MODEL_LABELS", "Level", "NodeReader", "level_name", "levels_of"]
 

@@ -36,6 +36,7 @@ class Parts(Struct):
         mig: MIG profiles, as the resources name them, and how many instances of each.
         shared: replicas of shared GPUs.
         gpus: GPUs of which it takes a share; 0: none.
+        by: the annotation that says so; empty: its resources do, and whole GPUs beside are the same ones.
         milli: the share of each, in thousandths; 0: told by ``memory_mib``.
         memory_mib: memory of each of them.
         cores_percent: compute of each of them.
@@ -47,6 +48,7 @@ class Parts(Struct):
     mig: dict[str, int] = field(default_factory=dict[str, int])
     shared: int = 0
     gpus: int = 0
+    by: str = ""
     milli: int = 0
     memory_mib: int = 0
     cores_percent: int = 0
@@ -122,4 +124,4 @@ def _fraction(found: Parts, annotations: Mapping[str, str]) -> None:
         found.milli = found.memory_mib = 0
         found.wrong.append(key)
         return
-    found.gpus = gpus
+    found.gpus, found.by = gpus, key

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from muster.engine.sharing import mig_milli
+from muster.catalog.mig_placements import mig_milli
 from muster.kube.affinity import expression_fault, shown, term_takes
 from muster.kube.dra.reader import DraReader
 from muster.kube.gpus import GPU, SHARED, WHOLE, GpuMode, profile_name

@@ -10,6 +10,9 @@ from msgspec import Struct, field
 WHOLE_GPU_MILLI = 1000
 """One whole GPU, in the unit ``gpu_milli``."""
 
+MOST_GPUS_PER_NODE = 62
+"""The engine keeps the devices of a node as a bit mask in a signed 64-bit integer."""
+
 TOPOLOGY_LEVELS = ("region", "zone", "block", "rack", "nvlink_domain", "host")
 """The usual levels, widest first. A `Topology` may use any number of levels with any names."""
 

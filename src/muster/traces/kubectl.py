@@ -23,8 +23,7 @@ from muster.kube.world import Kind, KubeObject, World, key_of
 from muster.model import Fleet, Running, Snapshot
 from muster.model.workload import PodShape
 from muster.traces.files import decode_text, read_bytes
-from muster.traces.spec import Options
-from muster.traces.tables import refuse_duplicate
+from muster.traces.spec import Options, exists
 from muster.traces.trace import Skipped
 
 OPTIONS = ("pods",)
@@ -50,8 +49,9 @@ class _Kind(Struct, rename="camel"):
 
 
 class _Item(Struct, frozen=True):
-    """One object of the list and where it is."""
+    """One object of a list and where it is."""
 
+    path: str
     index: int
     line: int
     kind: str
@@ -60,35 +60,64 @@ class _Item(Struct, frozen=True):
 
 
 def read_kubectl(path: str) -> Dump:
-    """Read a dump; raises `InputError` if it is no list of objects, or has no nodes."""
+    """Read a dump: a file, several with commas between them, or all ``.json`` files of a folder.
+
+    Raises:
+        InputError: it is no list of objects, or has no nodes.
+    """
     skipped: list[Skipped] = []
-    world, lines = _world(path, skipped)
+    world, places = _world(path, skipped)
     nodes = world.of(NODES, KubeNode)
     if not nodes:
         raise InputError("holds no nodes", file=path, field="items", hint=_HINT)
+    if not world.of(PODS, KubePod):
+        skipped.append(Skipped(path, 0, "items", f"holds no pods: every node counts as free ({_HINT})"))
     options = Translated(name=Path(path).stem, source=f"kubectl:{Path(path).name}")
     found = Translator(world, options=options).translate(_latest(nodes.values(), world.of(PODS, KubePod).values()))
-    skipped += [_told(note, path, lines) for note in found.notes]
+    skipped += [_told(note, path, places) for note in found.notes]
     return Dump(found.snapshot, tuple(skipped))
 
 
+def dump_files(path: str) -> list[str]:
+    """The files of a dump: those of a folder, or those that are named with commas between them."""
+    if exists(path) and Path(path).is_dir():
+        return sorted(str(each) for each in Path(path).iterdir() if each.name.endswith((".json", ".json.gz")))
+    parts = path.split(",")
+    return parts if len(parts) > 1 and not exists(path) and all(map(exists, parts)) else [path]
+
+
 def _world(path: str, skipped: list[Skipped]) -> tuple[World, dict[tuple[str, str], _Item]]:
-    """All objects of a file, and where each is, by kind and name."""
+    """All objects of a dump, and where each is, by kind and name."""
     world = World()
-    lines: dict[tuple[str, str], _Item] = {}
-    seen: dict[Kind, dict[str, int]] = {}
-    for item in _items(path):
+    places: dict[tuple[str, str], _Item] = {}
+    others: dict[str, list[_Item]] = {}
+    files = dump_files(path)
+    if not files:
+        raise InputError("holds no .json file", file=path, hint=_HINT)
+    for item in (item for file in files for item in _items(file)):
         kind = _KINDS.get((item.group, item.kind))
         if kind is None:
-            skipped.append(Skipped(path, item.line, f"items[{item.index}].kind", f"is of kind {item.kind[:40]!r}"))
+            others.setdefault(f"{item.kind}.{item.group}" if item.group else item.kind, []).append(item)
             continue
-        found = _decode(item, kind, path)
+        found = _decode(item, kind)
         if not found.metadata.name:
-            raise InputError("is empty", file=path, line=item.line, field=f"items[{item.index}].metadata.name")
-        refuse_duplicate(seen.setdefault(kind, {}), key_of(found), path, item.line, "metadata.name")
-        lines[kind.kind, key_of(found)] = item
+            where = f"items[{item.index}].metadata.name"
+            raise InputError("is empty", file=item.path, line=item.line, field=where)
+        key = kind.name, key_of(found)
+        if key in places:
+            first = places[key]
+            where = f"line {first.line}" if first.path == item.path else f"{first.path}:{first.line}"
+            what = f"{kind.kind} {key[1]!r} is already on {where}"
+            raise InputError(what, file=item.path, line=item.line, field="metadata.name", hint="names are unique")
+        places[key] = item
         world.put(kind, found)
-    return world, lines
+    for name, items in others.items():
+        more = f" ({len(items):,} of them)" if len(items) > 1 else ""
+        why = f"is of kind {name[:60]}, which is not read{more}"
+        skipped.append(Skipped(items[0].path, items[0].line, f"items[{items[0].index}].kind", why))
+    return world, {
+        (kind.kind, name): item for kind in STRUCTS for (of, name), item in places.items() if of == kind.name
+    }
 
 
 def _latest(nodes: Iterable[KubeNode], pods: Iterable[KubePod]) -> float:
@@ -99,18 +128,19 @@ def _latest(nodes: Iterable[KubeNode], pods: Iterable[KubePod]) -> float:
     return max((parse_time(text) or 0.0 for text in texts), default=0.0)
 
 
-def _told(note: Note, path: str, lines: Mapping[tuple[str, str], _Item]) -> Skipped:
-    item = lines.get((note.kind, note.name))
+def _told(note: Note, path: str, places: Mapping[tuple[str, str], _Item]) -> Skipped:
+    item = places.get((note.kind, note.name))
     more = f" ({note.count:,} alike)" if note.count > 1 else ""
-    why = f"{note.kind.lower()} {note.name} {note.text}{more}"
+    why = f"{note.kind} {note.name} {note.text}{more}"
     if item is None:
         return Skipped(path, 0, note.field, why)
-    return Skipped(path, item.line, f"items[{item.index}].{note.field}", why)
+    return Skipped(item.path, item.line, f"items[{item.index}].{note.field}", why)
 
 
 def read_kubectl_fleet(path: str, options: Options) -> tuple[Fleet, tuple[Skipped, ...]]:
     """The nodes; with ``pods=subtract`` only what their running pods leave free (used GPUs become unhealthy)."""
     dump = read_kubectl(path)
+    dump = msgspec.structs.replace(dump, skipped=tuple(each for each in dump.skipped if each.field != "items"))
     if options.text("pods", "keep", ("keep", "subtract")) == "keep":
         return dump.snapshot.fleet, dump.skipped
     free = {node.name: node for node in dump.snapshot.fleet}
@@ -147,7 +177,7 @@ def _items(path: str) -> list[_Item]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"is not valid JSON ({error})", file=path, line=_json_line(data), hint=_HINT) from None
     if document.items is None and any(kind.kind == document.kind for kind in STRUCTS):
-        return [_Item(0, 1, document.kind, _group(document.api_version), data)]
+        return [_Item(path, 0, 1, document.kind, _group(document.api_version), data)]
     if document.items is None or not document.kind.endswith("List"):
         what = f"is of kind {document.kind[:40]!r}, not a List" if document.kind else "is not a Kubernetes list"
         raise InputError(what, file=path, field="kind", hint=_HINT)
@@ -162,7 +192,7 @@ def _items(path: str) -> list[_Item]:
         except msgspec.ValidationError as error:
             raise _decode_error(error, path, line, index) from None
         kind = head.kind or document.kind.removesuffix("List")
-        items.append(_Item(index, line, kind, _group(head.api_version or document.api_version), raw))
+        items.append(_Item(path, index, line, kind, _group(head.api_version or document.api_version), raw))
     return items
 
 
@@ -186,11 +216,11 @@ def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def _decode(item: _Item, kind: Kind, path: str) -> KubeObject:
+def _decode(item: _Item, kind: Kind) -> KubeObject:
     try:
         return msgspec.json.decode(item.raw, type=STRUCTS[kind])
     except msgspec.ValidationError as error:
-        raise _decode_error(error, path, item.line, item.index) from None
+        raise _decode_error(error, item.path, item.line, item.index) from None
 
 
 def _decode_error(error: msgspec.ValidationError, path: str, line: int, index: int) -> InputError:

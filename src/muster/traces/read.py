@@ -25,7 +25,7 @@ WORKLOAD_KINDS: Mapping[str, str] = {
 FLEET_KINDS: Mapping[str, str] = {
     "openb": "openb:NODES.csv: Alibaba 2023 nodes",
     "uniform": "uniform:nodes=312,gpus=8,model=P100[,cpu=96][,memory_gib=512][,rack=8]: nodes that are alike",
-    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
+    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json; several files with commas, or a folder of them",
     "muster": "muster:FILE[.gz]: Muster's own format, or a snapshot",
     "alibaba2026": "alibaba2026:NODES.csv: Alibaba 2026 nodes",
     "example": "example: a bundled synthetic fleet of 150 nodes",
@@ -33,7 +33,7 @@ FLEET_KINDS: Mapping[str, str] = {
 """Kind of fleet source to how it is written and what it is."""
 
 SNAPSHOT_KINDS: Mapping[str, str] = {
-    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json",
+    "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json; several files with commas, or a folder of them",
     "muster": "muster:FILE: a snapshot that Muster wrote, or one as JSON or YAML",
 }
 """Kind of snapshot source to how it is written and what it is."""
@@ -172,6 +172,8 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
         raise InputError(f"'{spec.text}': '{spec.kind}' is no kind of {what}", hint=hint)
     if spec.path in kinds:
         return Spec(spec.text, spec.path, "", spec.options)
+    if "kubectl" in kinds and _holds_dumps(spec.path):
+        return Spec(spec.text, "kubectl", spec.path, spec.options)
     if not exists(spec.path):
         check_link(spec.path)
         hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
@@ -189,6 +191,14 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
         file=spec.path,
         hint=f"write KIND:PATH; kinds are {', '.join(kinds)}",
     )
+
+
+def _holds_dumps(path: str) -> bool:
+    """Whether a path names several files, or a folder of them, and the first is a dump of kubectl."""
+    from muster.traces.kubectl import dump_files
+
+    files = dump_files(path)
+    return bool(files) and files != [path] and _recognise(read_head(files[0]), files[0], "snapshot") == "kubectl"
 
 
 def _recognise(head: bytes, path: str, what: str) -> str:

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from muster.catalog import find_gpu
 from muster.errors import InputError
-from muster.kube.nodes import LEVEL_LABELS, MODEL_LABELS
+from muster.kube.marks import PREFIX
+from muster.kube.nodes import HOST_LABEL, LEVEL_LABELS, MODEL_LABELS
 from muster.model.fleet import HOST, Fleet, Node
 
-MARK = "muster.dev/asked-"
+MARK = PREFIX
 """Begin of the labels that stand for what a selector cannot say; a checksum of that and of its nodes follows, so that
 labels of several specs on one fleet do not meet."""
 
-HOST_LABEL = "kubernetes.io/hostname"
 _LEVEL_OF = {label: level for level, labels in LEVEL_LABELS for label in labels} | {HOST_LABEL: HOST}
 _LEVEL_LABELS = dict(LEVEL_LABELS) | {HOST: (HOST_LABEL,)}
 
@@ -64,6 +64,8 @@ class Places:
         """
         levels = self._fleet.topology.with_hosts
         level = label if label in levels else _LEVEL_OF.get(label, "")
+        if level not in levels and label.rpartition("/")[2] in levels:
+            level = label.rpartition("/")[2]  # a level of a Topology object is called as its label ends
         if level in levels:
             return level
         known = ", ".join(next(iter(_LEVEL_LABELS.get(each, (each,)))) for each in levels)

@@ -15,31 +15,26 @@ from msgspec.structs import replace
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.selection import affinities, node_conditions, spread_over
-from muster.engine.sharing import mig_milli
+from muster.catalog.mig_placements import mig_milli
 from muster.engine.state import tolerates
 from muster.errors import InputError
-from muster.kube.objects import GPU_RESOURCES, PodSpec, Quantity, parse_quantity, pod_request, pod_shape
+from muster.kube.claims import (
+    KAI_PREFERRED,
+    KAI_REQUIRED,
+    KUEUE,
+    PREFERRED,
+    REQUIRED,
+    SLICE_LEVEL,
+    SLICE_SIZE,
+    SYSTEM_PRIORITIES,
+)
+from muster.kube.gpus import MIG_PREFIX, REPLICAS_LABEL, SHARED, STRATEGY_LABEL, profile_name, replicas_of, share_milli
+from muster.kube.objects import GPU_RESOURCES, PodSpec, Quantity, parse_quantity, pod_shape
+from muster.kube.parts import Parts, parts_of
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodSet, PodShape, TopologyRequest
 from muster.traces.checks import check_pod_set
 from muster.traces.document import Document
-
-KUEUE = "kueue.x-k8s.io/"
-REQUIRED, PREFERRED = f"{KUEUE}podset-required-topology", f"{KUEUE}podset-preferred-topology"
-SLICE_LEVEL, SLICE_SIZE = f"{KUEUE}podset-slice-required-topology", f"{KUEUE}podset-slice-size"
-KAI_REQUIRED, KAI_PREFERRED = "kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"
-GPU_FRACTION, GPU_FRACTION_DEVICES = "gpu-fraction", "gpu-fraction-num-devices"
-
-MIG_PREFIX, SHARED = "nvidia.com/mig-", "nvidia.com/gpu.shared"
-REPLICAS_LABEL, STRATEGY_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
-_PLAIN = ("cpu", "memory", "ephemeral-storage")
-_DEVICES = re.compile(
-    r"nvidia\.com/.*|amd\.com/.*|gpu\.intel\.com/.*|habana\.ai/.*|google\.com/tpu|aws\.amazon\.com/neuron.*"
-    r"|hami\.io/.*|volcano\.sh/vgpu.*|koordinator\.sh/gpu.*|deviceclass\.resource\.kubernetes\.io/.*"
-)
-"""Resources that are GPUs or parts of them: one that is not known makes the answer wrong."""
-
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def inside(data: Any, path: str) -> Any:
@@ -180,38 +175,28 @@ class PodReader:
         self, pod: PodSpec, shape: PodShape, where: str, annotations: Mapping[str, str], amount: Any
     ) -> PodShape:
         """The shape with its MIG instance or its share of a GPU; refuses what would be such a thing unread."""
-        names: dict[str, None] = {}
-        for container in (*(pod.containers or ()), *(pod.init_containers or ())):
-            for part in (
-                container.resources and container.resources.limits,
-                container.resources and container.resources.requests,
-            ):
-                names.update(dict.fromkeys(part or ()))
-        parts: dict[str, int] = {}
-        for name in names:
-            if name in (*GPU_RESOURCES, *_PLAIN):
-                continue
-            count = pod_request(pod, name, 1, amount)
-            if not count:
-                continue
-            if name.startswith(MIG_PREFIX) or name == SHARED:
-                parts[name] = count
-            elif _DEVICES.fullmatch(name):
-                hint = "nvidia.com/gpu, nvidia.com/mig-PROFILE, nvidia.com/gpu.shared and amd.com/gpu are"
-                raise self.document.error(where, f"asks for {name}, a device that is not read", hint)
-            else:
-                self.note(where, f"{name} is not counted: nodes without it would refuse the pod")
-        if GPU_FRACTION in annotations:
-            parts[GPU_FRACTION] = 1
-        if len(parts) + (shape.gpus > 0) > 1:
+        parts = parts_of(pod, annotations, amount)
+        for name in parts.unknown:
+            hint = "nvidia.com/gpu, gpumem, gpucores, mig-PROFILE and gpu.shared, amd.com/gpu, hami.io/gpu are"
+            raise self.document.error(where, f"asks for {name}, a device that is not read", hint)
+        for name in parts.others:
+            self.note(where, f"{name} is not counted: nodes without it would refuse the pod")
+        for key in parts.wrong:
+            raise self.document.error(where, f"annotation {key} is {annotations[key][:20]!r}", "such as 0.5")
+        asked = {f"{MIG_PREFIX}{profile}": count for profile, count in parts.mig.items()}
+        if parts.shared:
+            asked[SHARED] = parts.shared
+        if parts.by or (parts.gpus and asked):
+            asked[parts.by or "shares of GPUs"] = 1
+        if len(asked) + (shape.gpus > 0) > 1:
             raise self.document.error(
                 where,
-                f"asks for {' and '.join(parts)}{' beside whole GPUs' if shape.gpus else ''}",
+                f"asks for {' and '.join(asked)}{' beside whole GPUs' if shape.gpus else ''}",
                 "a pod takes whole GPUs, or one MIG instance, or a share of one GPU",
             )
-        for name, count in parts.items():
-            if name == GPU_FRACTION:
-                return self._fraction(shape, where, annotations)
+        if parts.gpus:
+            return self._fraction(shape, where, parts)
+        for name, count in asked.items():
             if count > 1:
                 kind = "MIG instances" if name != SHARED else "shares of GPUs"
                 raise self.document.error(
@@ -221,8 +206,7 @@ class PodReader:
         return shape
 
     def _instance(self, shape: PodShape, where: str, name: str) -> PodShape:
-        profile = name.removeprefix(MIG_PREFIX)
-        profile = f"{profile[:-3]}+me" if profile.endswith(".me") else profile
+        profile = profile_name(name.removeprefix(MIG_PREFIX))
         milli = mig_milli(profile, self.places.models)
         if not milli:
             has = ", ".join(self.places.models) or "none"
@@ -231,29 +215,25 @@ class PodReader:
 
     def _shared(self, shape: PodShape, where: str) -> PodShape:
         """One of the shares into which the nodes' labels say that a GPU is divided."""
-        told = {
-            (labels[REPLICAS_LABEL], labels.get(STRATEGY_LABEL, "time-slicing"))
-            for labels in (dict(node.labels) for node in self.places.nodes)
-            if labels.get(REPLICAS_LABEL, "1").isdigit() and int(labels.get(REPLICAS_LABEL, "1")) > 1
-        }
+        each = (dict(node.labels) for node in self.places.nodes)
+        told = {(share_milli(labels), labels.get(STRATEGY_LABEL, "time-slicing")) for labels in each
+                if replicas_of(labels) > 1}  # fmt: skip
         if len(told) != 1:
             what = "the nodes have no label" if not told else "the nodes differ in the label"
             raise self.document.error(where, f"asks for {SHARED}, and {what} {REPLICAS_LABEL}", "how large a share is")
-        replicas, strategy = next(iter(told))
+        milli, strategy = next(iter(told))
         sharing = strategy if strategy in ("mps", "time-slicing") else ""
-        return replace(shape, gpus=1, gpu_milli=max(1, WHOLE_GPU_MILLI // int(replicas)), sharing=sharing)
+        return replace(shape, gpus=1, gpu_milli=milli, sharing=sharing)
 
-    def _fraction(self, shape: PodShape, where: str, annotations: Mapping[str, str]) -> PodShape:
-        try:
-            milli = round(float(annotations[GPU_FRACTION]) * WHOLE_GPU_MILLI)
-            gpus = int(annotations.get(GPU_FRACTION_DEVICES, "1"))
-        except (ValueError, OverflowError):
-            milli = gpus = 0
-        if not (0 < milli < WHOLE_GPU_MILLI and 0 < gpus < 1024):
-            raise self.document.error(
-                where, f"annotation {GPU_FRACTION} is {annotations[GPU_FRACTION][:20]!r}", "such as 0.5"
-            )
-        return replace(shape, gpus=gpus, gpu_milli=milli, sharing="soft")
+    def _fraction(self, shape: PodShape, where: str, parts: Parts) -> PodShape:
+        sizes = {device.memory_bytes for node in self.places.nodes for device in node.devices}
+        milli = parts.share_milli(min(sizes, default=0))
+        if not milli:
+            what = "asks for an amount of GPU memory, and the fleet does not tell how much each GPU has"
+            raise self.document.error(where, what, "ask for a share, such as gpu-fraction")
+        if parts.memory_mib and len(sizes) > 1:
+            self.note(where, "an amount of GPU memory counts as the share of the smallest GPU")
+        return replace(shape, gpus=parts.gpus, gpu_milli=milli, sharing="soft" if milli < WHOLE_GPU_MILLI else "")
 
     def _gates(self, pod: PodSpec, where: str) -> None:
         if pod.resource_claims:

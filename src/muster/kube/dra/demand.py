@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from muster.catalog.mig_placements import table_of
-from muster.engine.sharing import mig_milli
+from muster.catalog.mig_placements import mig_milli, table_of
 from muster.errors import InputError
 from muster.kube.dra.amounts import share_of
 from muster.kube.dra.gpus import INSTANCE, PASSTHROUGH, WHOLE, is_gpu_driver, kind_of, model_of, text_of
