@@ -114,9 +114,8 @@ def _read(source: str, at: str | None = None) -> Snapshot:
 
 def _say_skipped(source: str, count: int) -> None:
     if count:
-        say(
-            f"{source}: {count:,} objects are left out or not fully understood; `muster trace convert` tells which and why."
-        )
+        what = f"{count:,} things are left out or not fully understood"
+        say(f"{source}: {what}; `muster trace convert` tells which and why.")
 
 
 def _in_short(snapshot: Snapshot) -> str:

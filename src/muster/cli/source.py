@@ -179,9 +179,8 @@ def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
 
     view, skipped = open_view(source, at_of(source, at), settings_given(settings), say)
     if skipped:
-        say(
-            f"{source}: {len(skipped):,} objects are left out or not fully understood, such as {skipped[0].field}: {skipped[0].why}."
-        )
+        such = f"{skipped[0].field}: {skipped[0].why}"
+        say(f"{source}: {len(skipped):,} things are left out or not fully understood, such as {such}.")
     return view
 
 

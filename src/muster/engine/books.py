@@ -63,6 +63,7 @@ class Books:
         self.running = RunningSet(config, RunTimes(snapshot.run_times))
         self.finished = set(snapshot.finished)
         self.reservations = snapshot.reservations
+        self._local_queues = snapshot.local_queues
         self.slots: dict[str, Slot] = {}
         self._searched = {each.workload: each.time_s for each in snapshot.searches}
         self.failures = FailureLog(config.quarantine_window_s, snapshot.failures)
@@ -363,6 +364,7 @@ class Books:
             ),
             run_times=self.running.run_times.past(),
             settings=settings_of(self.config),
+            local_queues=self._local_queues,
         )
 
     def flavors_of(self, kind: GangKind) -> Iterable[str]:

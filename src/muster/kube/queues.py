@@ -89,6 +89,11 @@ class QueueReader:
             return NO_QUEUE
         return DEFAULT_QUEUE if DEFAULT_QUEUE in self._world.of(MUSTER_QUEUES, KubeQueue) else ""
 
+    def local_queues(self) -> tuple[tuple[str, str], ...]:
+        """The LocalQueues of Kueue, each with its ClusterQueue."""
+        found = self._world.of(LOCAL_QUEUES, KubeLocalQueue)
+        return tuple(sorted((key, each.spec.cluster_queue) for key, each in found.items()))
+
     def stopped(self, system: str, namespace: str, name: str) -> bool:
         """Whether a queue of Kueue admits nothing at present."""
         if system != "kueue":

@@ -111,7 +111,15 @@ class Translator:
         fleet, queues = self.fleet(), self.queues()
         if not any(each.queue == NO_QUEUE for each in (*pending, *(run.workload for run in running))):
             queues = tuple(queue for queue in queues if queue.name != NO_QUEUE)
-        snapshot = Snapshot(fleet, queues, tuple(pending), tuple(running), taken_s=now_s, source=self.options.source)
+        snapshot = Snapshot(
+            fleet,
+            queues,
+            tuple(pending),
+            tuple(running),
+            taken_s=now_s,
+            source=self.options.source,
+            local_queues=self._queues.local_queues(),
+        )
         return Translation(snapshot, self._notes.all(), seen)
 
     # -- as things change

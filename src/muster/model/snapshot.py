@@ -120,6 +120,7 @@ class Snapshot(Struct, frozen=True):
         source: where it comes from, such as ``simulated`` or ``kubernetes:CONTEXT``.
         run_times: how long what ended had run, for predictions.
         settings: of the scheduler that it comes from, those that differ from Muster's defaults, sorted by name.
+        local_queues: by which other names work may name its queue, as (``NAMESPACE/NAME``, queue): LocalQueues.
     """
 
     fleet: Fleet
@@ -135,6 +136,7 @@ class Snapshot(Struct, frozen=True):
     searches: tuple[MoveSearch, ...] = ()
     run_times: tuple[PastRuns, ...] = ()
     settings: tuple[tuple[str, Setting], ...] = ()
+    local_queues: tuple[tuple[str, str], ...] = ()
 
 
 class _File(Struct, array_like=True):
@@ -287,6 +289,7 @@ def _plain(snapshot: Snapshot) -> dict[str, Any]:
     plain["usage"] = {f"{use['queue']}/{use['user']}": use for use in plain["usage"]}
     plain["run_times"] = {_kind_path(past): past["seconds"] for past in plain["run_times"]}
     plain["settings"] = dict(plain["settings"])
+    plain["local_queues"] = dict(plain["local_queues"])
     plain["running"] = {run["workload"]["name"]: run for run in plain["running"]}
     return plain
 

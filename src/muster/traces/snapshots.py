@@ -34,7 +34,7 @@ _BINARY = b"MUSTERSNAP"
 _MARK = re.compile(
     rb"""^\s*["']?schema["']?\s*:\s*["']?muster\.snapshot/|^\{\s*"schema"\s*:\s*"muster\.snapshot/""", re.M
 )
-_MAPPINGS = {"labels", "node_selector", "settings"}
+_MAPPINGS = {"labels", "local_queues", "node_selector", "settings"}
 """Fields that hold pairs, which are written as mappings."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from muster.answers.specs.base import Specs
 from muster.answers.specs.batch import read_cron_job, read_job, read_job_set, read_volcano
@@ -45,8 +45,8 @@ WITHOUT_PODS = frozenset((
 """Kinds that make no pods: they may stand in the same file."""
 
 
-def read_objects(text: str, path: str, fleet: Fleet) -> Specs:
-    """The gangs of all objects of a file.
+def read_objects(text: str, path: str, fleet: Fleet, local_queues: Mapping[str, str] | None = None) -> Specs:
+    """The gangs of all objects of a file; ``local_queues`` are the cluster's, those of the file go before them.
 
     Raises:
         InputError: no YAML, an object of a kind that is not read, or a field that makes no sense or is not read and
@@ -54,6 +54,7 @@ def read_objects(text: str, path: str, fleet: Fleet) -> Specs:
     """
     documents = [each for one in documents_in(text, path) for each in one.items()]
     context = Context(Places(fleet), _priorities(documents), _runtimes(documents))
+    context.local_queues = {**(local_queues or {}), **_local_queues(documents)}
     kinds: dict[str, None] = {}
     workloads: list[Workload] = []
     groups: dict[str, list[ObjectReader]] = {}
@@ -107,6 +108,16 @@ def _priorities(documents: Sequence[Document]) -> dict[str, int]:
         if document.data.get("kind") in PRIORITY_KINDS and isinstance(value, int):
             found[str(inside(document.data, "metadata.name"))] = value
     return found
+
+
+def _local_queues(documents: Sequence[Document]) -> dict[str, str]:
+    found = (each.data for each in documents if each.data.get("kind") == "LocalQueue")
+    return {
+        f"{inside(data, 'metadata.namespace') or 'default'}/{inside(data, 'metadata.name')}": str(
+            inside(data, "spec.clusterQueue") or ""
+        )
+        for data in found
+    }
 
 
 def _runtimes(documents: Sequence[Document]) -> dict[tuple[str, str], Document]:

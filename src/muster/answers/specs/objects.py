@@ -10,12 +10,13 @@ from msgspec import Struct, field
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.pods import KUEUE, PodReader
-from muster.kube.objects import QUEUE_LABEL
+from muster.kube.claims import QUEUE_LABELS as LABELS
+from muster.kube.objects import first_of
 from muster.model.workload import PodSet, Workload
 from muster.traces.checks import check_workload
 from muster.traces.document import Document
 
-QUEUE_LABELS = (QUEUE_LABEL, "kai.scheduler/queue", "runai/queue")
+QUEUE_LABELS = tuple(label for _, label in LABELS)
 PRIORITY_LABEL = f"{KUEUE}priority-class"
 TIME_LABEL = f"{KUEUE}max-exec-time-seconds"
 
@@ -27,13 +28,25 @@ class Context(Struct):
         places: the fleet's words.
         priorities: values of the priority classes in the file.
         runtimes: of Kubeflow's Trainer, by kind and name.
+        local_queues: the queue of each LocalQueue, by ``NAMESPACE/NAME``.
         notes: what was told of so far.
     """
 
     places: Places
     priorities: Mapping[str, int] = field(default_factory=dict[str, int])
     runtimes: Mapping[tuple[str, str], Document] = field(default_factory=dict[tuple[str, str], Document])
+    local_queues: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: list[Note] = field(default_factory=list[Note])
+
+    def queue(self, namespace: str, name: str) -> str:
+        """The queue that a name in a namespace means: that of the LocalQueue, or of that name.
+
+        Where no namespace is said, that of the only LocalQueue of the name.
+        """
+        if namespace:
+            return self.local_queues.get(f"{namespace}/{name}", name)
+        found = {queue for key, queue in self.local_queues.items() if key.rpartition("/")[2] == name}
+        return found.pop() if len(found) == 1 else name
 
 
 class ObjectReader(PodReader):
@@ -75,7 +88,7 @@ class ObjectReader(PodReader):
             f"{namespace}/{name}" if namespace else name,
             tuple(each for each in sets if each.count),
             time_limit_s=self.time_limit_s if limit_s is None else limit_s,
-            queue=queue or next((labels[key] for key in QUEUE_LABELS if labels.get(key)), ""),
+            queue=self.context.queue(namespace, queue or first_of(labels, QUEUE_LABELS)),
             namespace=namespace,
             priority=self.priority or 0,
             topology=self.gang_topology(),

@@ -37,7 +37,7 @@ def specs_of(text: str, path: str, snapshot: Snapshot) -> Specs:
         return read_batch(text, path, snapshot)
     from muster.answers.specs.kubernetes import read_objects
 
-    return read_objects(text, path, snapshot.fleet)
+    return read_objects(text, path, snapshot.fleet, dict(snapshot.local_queues))
 
 
 def _looks_like_yaml(text: str) -> bool:
