@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "kubernetes" in item.fixturenames:
             item.add_marker(pytest.mark.k8s)
+            if "start_cluster" in item.fixturenames:
+                item.add_marker(pytest.mark.slow)  # ten seconds and more to start
             if missing and not REQUIRED:
                 item.add_marker(pytest.mark.skip(reason=missing))
 

@@ -191,17 +191,17 @@ def test_server_side_apply_knows_owners_of_fields(cluster: Cluster, namespace: s
 
 
 def test_an_old_resource_version_is_gone(start_cluster: Callable[..., Cluster]) -> None:
-    """After compaction a list of then is 410; after a restart, with an empty watch cache, a watch from then is too."""
+    """Once etcd has forgotten and the server, started again, has no cache of then, list and watch of then are 410."""
     cluster = start_cluster(Shape(1, per_rack=1))
     path = "/api/v1/namespaces/default/configmaps"
     old = cluster.api.get(path)["metadata"]["resourceVersion"]
     for number in range(3):
         cluster.api.post(path, {"metadata": {"name": f"new-{number}"}})
     cluster.compact()
+    cluster.restart("kube-apiserver")
     with pytest.raises(ApiError) as refused:
         cluster.api.get(path, resourceVersion=old, resourceVersionMatch="Exact")
     assert (refused.value.status, refused.value.reason) == (410, "Expired")
-    cluster.restart("kube-apiserver")
     try:
         event = next(cluster.api.watch(path, timeout_s=10, resourceVersion=old))
         status = event["object"]
@@ -285,6 +285,7 @@ def test_down_leaves_no_process_whatever_happened(start_cluster: Callable[..., C
     cluster.down()
 
 
+@pytest.mark.slow
 def test_an_interrupted_start_leaves_no_process(kubernetes: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "controlplane", "up", "--name=cut", "--nodes=3000", f"--k8s={kubernetes}"]
     environment = os.environ | {"PYTHONPATH": str(DEV), "MUSTER_CLUSTERS_DIR": str(tmp_path)}
@@ -301,6 +302,7 @@ def test_an_interrupted_start_leaves_no_process(kubernetes: str, tmp_path: Path)
     assert running(tmp_path / "cut") == {}
 
 
+@pytest.mark.slow
 def test_a_killed_test_run_is_swept_up(kubernetes: str, tmp_path: Path) -> None:
     code = (
         "from controlplane import *\n"
