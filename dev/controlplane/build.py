@@ -208,23 +208,33 @@ def _compile(name: str, source: Path, version: str, into: Path) -> None:
     words = ["-trimpath", "-buildvcs=false", "-ldflags", _link_flags(name, version)]
     with tempfile.TemporaryDirectory() as scratch:
         if program.changed:
-            words.append(f"-overlay={_overlay(program, source, Path(scratch))}")
+            words.append(f"-modfile={_changed_module(program, source, Path(scratch))}")
         packages = _TOOL.findall((source / "go.mod").read_text())
         for package, file in zip(packages, program.files, strict=True):
             _go(source, "build", *words, "-o", str(into / file), package)
 
 
-def _overlay(program: Program, source: Path, scratch: Path) -> Path:
+def _changed_module(program: Program, source: Path, scratch: Path) -> Path:
+    """A go.mod that takes the program's module from a copy of it in which one text is another."""
     assert program.changed
     file, old, new = program.changed
-    original = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", program.module).strip()) / file
-    text = original.read_text()
+    copy = scratch / "module"
+    original = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", program.module).strip())
+    # without its tests and pictures; the module cache is read-only, its copy must not be
+    shutil.copytree(
+        original, copy, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("test", "site", "*.png")
+    )
+    for place in [copy, *copy.rglob("*")]:
+        if place.is_dir():
+            place.chmod(0o755)
+    text = (copy / file).read_text()
     if text.count(old) != 1:
-        raise ClusterError(f"{original} has {old} {text.count(old)} times, not once; correct dev/controlplane/build.py")
-    (scratch / "changed.go").write_text(text.replace(old, new))
-    overlay = scratch / "overlay.json"
-    overlay.write_text(json.dumps({"Replace": {str(original): str(scratch / "changed.go")}}))
-    return overlay
+        raise ClusterError(f"{original / file} has {old} {text.count(old)} times; correct dev/controlplane/build.py")
+    (copy / file).write_text(text.replace(old, new))
+    go_mod = scratch / "go.mod"
+    go_mod.write_text(f"{(source / 'go.mod').read_text()}\nreplace {program.module} => {copy}\n")
+    shutil.copyfile(source / "go.sum", scratch / "go.sum")
+    return go_mod
 
 
 def _link_flags(name: str, version: str) -> str:

@@ -140,7 +140,7 @@ class Cluster:
         if self.crds():
             self.say(f"installing the CRDs of {', '.join(self.crds())}")
             made = controllers.install_crds(self.api, self.crds())
-            self.wait("the CRDs were served", lambda: controllers.established(self.api, made))
+            self.wait("the CRDs were served", lambda: controllers.served(self.api, made))
         for name in self.settings.controllers:
             # Kueue and JobSet write Secrets, Leases and Events beside themselves
             self.api.post("/api/v1/namespaces", {"metadata": {"name": f"{name}-system"}})
