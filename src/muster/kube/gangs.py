@@ -109,12 +109,12 @@ class GangReader:
         alive = [pod for pod in pods if pod.status.phase not in FINISHED]
         for pod in pods:
             if pod.status.phase in FINISHED:
-                self._ledger.release(_key(pod))
+                self._ledger.release(pod_key(pod))
         stays = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
         going = [pod for pod in alive if pod.metadata.deletion_timestamp is not None]
         for pod in going:
             if not pod.spec.node_name:
-                self._ledger.release(_key(pod))
+                self._ledger.release(pod_key(pod))
         going = [pod for pod in going if pod.spec.node_name]
         said = self._claims.said(gang, pods)
         if not stays and not going and not (said.templates and not pods):
@@ -175,9 +175,9 @@ class GangReader:
     def _slot(self, pod: KubePod, role: str) -> _Slot | None:
         shape, node = self._shapes.shape(pod), pod.spec.node_name
         if not node:
-            self._ledger.release(_key(pod))
+            self._ledger.release(pod_key(pod))
             return _Slot(role, shape, pod)
-        found = self._ledger.place(_key(pod), node, shape, self._shapes.dra.given(pod))
+        found = self._ledger.place(pod_key(pod), node, shape, self._shapes.dra.given(pod))
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if isinstance(found, str):
             self._notes.add("Pod", name, "spec.nodeName", f"{found}: it is left out")
@@ -289,7 +289,8 @@ def _pod_of(gang: Gang, role: str, template: Template) -> KubePod:
     return KubePod(meta, template.spec)
 
 
-def _key(pod: KubePod) -> str:
+def pod_key(pod: KubePod) -> str:
+    """By which the ledger knows a pod."""
     return pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 

@@ -5,6 +5,8 @@ The API does not say which GPUs a pod was given: each gets the lowest free ones,
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -79,6 +81,11 @@ class Ledger:
         if held is not None:
             self._on.get(held.place.node, {}).pop(pod, None)
             self._take(held, 1)
+
+    def keep(self, pods: Collection[str]) -> None:
+        """Only these pods are there: all others have gone."""
+        for pod in [pod for pod in self._held if pod not in pods]:
+            self.release(pod)
 
     def hold(self, pod: str, place: PodPlacement, shape: PodShape) -> None:
         """A pod gets these devices, as was decided; what it had before is free."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from muster.kube.claims import ClaimReader
 from muster.kube.dra.reader import DraReader
 from muster.kube.flavors import Flavors
-from muster.kube.gangs import GangReader, Names, PodRef, Seen
+from muster.kube.gangs import GangReader, Names, PodRef, Seen, pod_key
 from muster.kube.kinds import NODES, PODS
 from muster.kube.ledger import Ledger
 from muster.kube.marks import Marks
@@ -82,6 +82,7 @@ class Translator:
         self._notes.clear()
         levels_of(list(self._world.of(NODES, KubeNode).values()), topologies_in(self._world), self._notes)
         pods = self._world.of(PODS, KubePod)
+        self.ledger.keep({pod_key(pod) for pod in pods.values()})
         grouped: dict[str, list[KubePod]] = {}
         for pod in pods.values():
             grouped.setdefault(self.gang_of(pod), []).append(pod)
@@ -178,7 +179,7 @@ class Translator:
 
     def forget(self, pod: KubePod) -> None:
         """A pod is there no more: what it held is free."""
-        self.ledger.release(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}")
+        self.ledger.release(pod_key(pod))
 
     def queues(self) -> tuple[Queue, ...]:
         """The tree of queues."""
