@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote
 
+import msgspec
 from msgspec import Struct
 
 from muster.errors import InputError
@@ -72,25 +73,42 @@ def read_live(source: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple
         InputError: the source is wrong, or the package for it is not installed.
         ClusterError: there is no such context, the server does not answer, or it refuses what is needed.
     """
+    from muster.kube.translate import Options, Translator
+
+    found = read_objects(source, warn)
+    options = Options(name=found.context, source=f"{PREFIX}{found.context}")
+    translated = Translator(found.world, options=options).translate(found.now_s)
+    return translated.snapshot, tuple(_left_out(note) for note in translated.notes)
+
+
+class Objects(NamedTuple):
+    """All objects of a live cluster, the context they are of, the server's time and its version (``v1.37.2``)."""
+
+    world: World
+    context: str
+    now_s: float
+    version: str
+
+
+def read_objects(source: str, warn: Callable[[str], None]) -> Objects:
+    """All objects of a live cluster; arguments and errors as of `read_live`."""
     live = live_of(source)
     require_client()
     from muster.backends.kubernetes.api import ApiServer, run
     from muster.backends.kubernetes.lists import read_world
-    from muster.kube.translate import Options, Translator
 
     server = ApiServer.open(live.context, live.kubeconfig, as_user=live.as_user)
 
-    async def read() -> World:
+    async def read() -> tuple[World, bytes]:
         async with server:
-            return await read_world(server, namespace=live.namespace or server.access.namespace)
+            version = await server.request("GET", "/version")
+            return await read_world(server, namespace=live.namespace or server.access.namespace), version
 
-    world = run(read())
+    world, version = run(read())
     for each in server.warnings:
         warn(each)
-    name = server.access.context
-    options = Options(name=name, source=f"{PREFIX}{name}")
-    found = Translator(world, options=options).translate(server.now_s())
-    return found.snapshot, tuple(_left_out(note) for note in found.notes)
+    told: dict[str, str] = msgspec.json.decode(version)
+    return Objects(world, server.access.context, server.now_s(), str(told.get("gitVersion", "")))
 
 
 def _left_out(note: Note) -> Skipped:

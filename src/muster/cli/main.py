@@ -37,6 +37,7 @@ COMMANDS = {
     "snapshot": ("muster.cli.snapshot", "One instant of a cluster in a file: save, show, compare, anonymize, replay."),
     "history": ("muster.cli.history", "Snapshots and decisions over time: why did it do that at 14:03?"),
     "completion": ("muster.cli.completion", "The script by which a shell completes commands and options."),
+    "k8s": ("muster.cli.k8s", "A Kubernetes cluster's own objects: what moving to DRA would change."),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help (one place for both)."""

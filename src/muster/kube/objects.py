@@ -121,12 +121,19 @@ class NodeSpec(Struct):
     taints: list[KubeTaint] | None = None
 
 
-class NodeStatus(Struct):
+class NodeInfo(Struct, rename="camel"):
+    """A node's status.nodeInfo."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatus(Struct, rename="camel"):
     """A node's status."""
 
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
+    node_info: NodeInfo | None = None
 
 
 class KubeNode(Struct):
@@ -147,6 +154,7 @@ class Resources(Struct):
 class Container(Struct, rename="camel"):
     """A container; ``restart_policy`` Always on an init container makes it a sidecar."""
 
+    name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
 

@@ -78,6 +78,13 @@ def read_kubectl(path: str) -> Dump:
     return Dump(found.snapshot, tuple(skipped))
 
 
+def read_objects(path: str) -> tuple[World, tuple[Skipped, ...]]:
+    """All objects of a file, and those of kinds that are not read; raises `InputError` as `read_kubectl` does."""
+    skipped: list[Skipped] = []
+    world, _ = _world(path, skipped)
+    return world, tuple(skipped)
+
+
 def dump_files(path: str) -> list[str]:
     """The files of a dump: those of a folder, or those that are named with commas between them."""
     if exists(path) and Path(path).is_dir():

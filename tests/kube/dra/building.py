@@ -71,7 +71,9 @@ def asks(
             "name": name,
             "firstAvailable": [one["exactly"] | {"name": one["name"]} for one in more["alternatives"]],
         }
-    exactly: dict[str, Any] = {"deviceClassName": klass, "count": count, **more}
+    exactly: dict[str, Any] = {"deviceClassName": klass, **more}
+    if more.get("allocationMode") != "All":
+        exactly["count"] = count
     if select:
         exactly["selectors"] = [{"cel": {"expression": each}} for each in select]
     return {"name": name, "exactly": exactly}
