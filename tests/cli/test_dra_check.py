@@ -98,21 +98,21 @@ MIG_SIZES = {"nvidia.com/mig-1g.10gb": "56"}
         ([node("n", 56, f"{H100}-MIG-1g.10gb", mig_strategy="single")], pod("p", {"nvidia.com/gpu": "1"}),
          "nvidia.com/gpu: 1", "1 x mig.nvidia.com, profile 1g.10gb", "by a class", ""),
         ([node("n", 32, **TIME_SLICED)], pod("p", {"nvidia.com/gpu": "1"}), "nvidia.com/gpu: 1",
-         "one claim that pods share", "in the way", "a replica by time-slicing is no device"),
+         "a shared claim", "in the way", "replicas (time-slicing) are no devices"),
         ([node("n", 0, sizes={"nvidia.com/gpu.shared": "32"}, gpu_sharing__strategy="mps", gpu_replicas="4")],
-         pod("p", {"nvidia.com/gpu.shared": "1"}), "nvidia.com/gpu.shared: 1", "one claim that pods share",
-         "in the way", "a replica by mps is no device"),
+         pod("p", {"nvidia.com/gpu.shared": "1"}), "nvidia.com/gpu.shared: 1", "a shared claim",
+         "in the way", "replicas (mps) are no devices"),
         ([node("n"), node("m", 32, A100, **TIME_SLICED)],
          pod("p", {"nvidia.com/gpu": "1"}, nodeSelector={"nvidia.com/gpu.product": H100}), "nvidia.com/gpu: 1",
          "1 x gpu.nvidia.com", "by a class", "selects nodes by nvidia.com/gpu.product"),
         ([node("n"), node("m", 32, A100, **TIME_SLICED)], pod("p", {"nvidia.com/gpu": "1"}, node="m"),
-         "nvidia.com/gpu: 1", "one claim that pods share", "in the way", "a replica by time-slicing is no device"),
+         "nvidia.com/gpu: 1", "a shared claim", "in the way", "replicas (time-slicing) are no devices"),
         ([node("n")], pod("p", {}, annotations={"gpu-fraction": "0.25"}, schedulerName="kai-scheduler"),
-         "gpu-fraction: 0.25", "a share by consumable capacity", "in the way",
+         "gpu-fraction: 0.25", "consumable capacity", "in the way",
          "KAI's fractions are the scheduler's own"),
         ([node("n")], pod("p", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}),
-         "nvidia.com/gpu: 1, nvidia.com/gpumem: 3000", "a share by consumable capacity", "in the way",
-         "HAMi's memory limits have no counterpart yet"),
+         "nvidia.com/gpu: 1, nvidia.com/gpumem: 3000", "consumable capacity", "in the way",
+         "HAMi's limits have no counterpart yet"),
         ([node("n", 0), published("n")], pod("p", {}, resourceClaims=[{"name": "c", "resourceClaimName": "mine"}]),
          "claims mine", "as today", "none", ""),
         ([node("n")], pod("p", {"nvidia.com/gpu": "1"}, schedulerName="volcano"), "nvidia.com/gpu: 1",
@@ -162,7 +162,7 @@ def test_what_nodes_should_do(
         ([node("n", version="")], "the server's version is not told by the file", False),
         ([node("n")], "no ResourceSlices are in the file: as if there were no DRA driver", False),
         ([node("n"), published("n")],
-         "8 GPUs of 1 node, such as n: advertised by the device plugin and by DRA, and given out twice", True),
+         "8 GPUs of 1 node, such as n: given out twice, by the device plugin and by DRA", True),
         ([node("n"), published("m"), pod("p", {"nvidia.com/gpu": "1"}, schedulerName="volcano")],
          "1 pod of ns/p: placed by another scheduler", False),
         ([node("n"), published("m"), pod("p", {"nvidia.com/gpu": "1"}, priority=5), pod("q", {"nvidia.com/gpu": "1"})],
@@ -189,7 +189,7 @@ def test_the_table_fits_and_names_the_next_command(run: Run) -> None:
     result = run([node("n"), pod("train", {"nvidia.com/gpu": "8"})])
     lines = result.stdout.splitlines()
     assert lines[0] == "Kubernetes 1.36.2, no DRA driver, 1 node with GPUs: nothing is in the way of moving to DRA."
-    assert lines[-1] == "What its pods would say:  muster k8s dra-check --from now.json --template ns/train"
+    assert lines[-1] == "  muster k8s dra-check --from now.json --template ns/train"
     assert max(map(len, lines)) <= 100
     assert result.exit_code == 0
 

@@ -135,7 +135,8 @@ def _print(found: Check, source: str, *, wide: bool) -> None:
 
 def _summary(found: Check) -> str:
     server = f"Kubernetes {found.version.removeprefix('v')}" if found.version else "The server's version is not known"
-    drivers = f"DRA drivers {', '.join(found.drivers)}" if found.drivers else "no DRA driver"
+    names = ", ".join(found.drivers)
+    drivers = f"DRA driver{'s' if len(found.drivers) > 1 else ''} {names}" if names else "no DRA driver"
     nodes = f"{found.gpu_nodes:,} node{'' if found.gpu_nodes == 1 else 's'} with GPUs"
     count = found.in_the_way
     way = f"{count} thing{' is' if count == 1 else 's are'} in the way" if count else "nothing is in the way"
@@ -152,7 +153,8 @@ def _print_findings(found: Check, source: str) -> None:
     movable = next((each for each in found.workloads if each.change not in ("in the way", "none")), None)
     if movable is not None:
         click.echo()
-        tell(f"What its pods would say:  muster k8s dra-check{source} --template {movable.workload}")
+        click.echo("What pods would say with DRA:")
+        click.echo(f"  muster k8s dra-check{source} --template {movable.workload}")
 
 
 def _write_template(found: Check, workload: str) -> None:

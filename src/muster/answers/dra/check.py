@@ -190,11 +190,11 @@ def _with_dra(
     if way.kind == CLAIMS:
         return "as today", NOTHING, ""
     if way.kind == MEMORY:
-        return "a share by consumable capacity", BLOCKED, "HAMi's memory limits have no counterpart yet"
+        return "consumable capacity", BLOCKED, "HAMi's limits have no counterpart yet"
     if way.kind == FRACTION:
-        return "a share by consumable capacity", BLOCKED, "KAI's fractions are the scheduler's own"
+        return "consumable capacity", BLOCKED, "KAI's fractions are the scheduler's own"
     if way.kind == SHARE:
-        return "one claim that pods share", BLOCKED, f"a replica by {way.strategy} is no device"
+        return "a shared claim", BLOCKED, f"replicas ({way.strategy}) are no devices"
     if way.kind == INSTANCE:
         text = f"{way.count} x mig.nvidia.com, profile {way.profile}"
     else:
@@ -233,7 +233,7 @@ def _nodes(pools: Sequence[NodePool]) -> list[Finding]:
     for pool in pools:
         if pool.stance == TWICE:
             text = f"{_many(pool.gpus, 'GPU')} of {_many(pool.nodes, 'node')}, such as {pool.names[0]}"
-            text += ": advertised by the device plugin and by DRA, and given out twice"
+            text += ": given out twice, by the device plugin and by DRA"
             fix = f"kubectl label node {pool.names[0]} {PLUGIN_LABEL}=false (GPU Operator), or the driver's own"
             found.append(Finding(text, fix))
     return found
@@ -241,9 +241,9 @@ def _nodes(pools: Sequence[NodePool]) -> list[Finding]:
 
 def _work(workloads: Sequence[Asking]) -> list[Finding]:
     fixes = {
-        MEMORY: "leave their nodes to HAMi, or a driver with consumable capacity (Kubernetes 1.36 and newer)",
+        MEMORY: "leave their nodes to HAMi, or take a driver with consumable capacity",
         FRACTION: "leave their nodes on the device plugin; KAI gives fractions there",
-        SHARE: "leave their nodes on the device plugin, or name one claim in all pods of a namespace",
+        SHARE: "leave their nodes on the device plugin, or let pods name one claim",
     }
     found: list[Finding] = []
     for kind, fix in fixes.items():
@@ -281,7 +281,7 @@ def _needed(workloads: Sequence[Asking], pools: Sequence[NodePool], version: str
         ("devices and claims at all", "resource.k8s.io/v1", OLDEST, "")
     ]
     if kinds & {WHOLE, INSTANCE}:
-        rows.append(("pods stay as they are, by extendedResourceName", "DRAExtendedResource", EXTENDED_SINCE, ""))
+        rows.append(("pods stay as they are (extendedResourceName)", "DRAExtendedResource", EXTENDED_SINCE, ""))
     rows.append(("devices with a taint are avoided", "DRADeviceTaints", (1, 36), "NVMLDeviceHealthCheck"))
     if "mig" in shared or INSTANCE in kinds:
         rows.append(("MIG instances carved on demand", "DRAPartitionableDevices", (1, 36), "DynamicMIG"))

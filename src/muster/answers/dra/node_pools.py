@@ -92,16 +92,14 @@ def _shared(node: KubeNode, instances: int) -> str:
 
 def _stance(shared: str, advertised: str, driver: str) -> tuple[str, str]:
     if advertised == "both":
-        return TWICE, "each GPU is advertised twice: take the device plugin off these nodes, or the DRA driver"
+        return TWICE, "given out twice: one of the two must go"
     if advertised != "device plugin":
-        return DONE, "its GPUs are devices of DRA"
+        return DONE, "its GPUs are devices"
     if shared.startswith(("time-slicing", "mps")):
         gate = "MPSSupport" if shared.startswith("mps") else "TimeSlicingSettings"
-        return STAY, f"replicas have no counterpart; a claim may be shared by pods of a namespace (driver gate {gate})"
+        return STAY, f"replicas are no devices; nearest: a shared claim ({gate})"
     if shared == "hami":
-        return STAY, "HAMi's memory limits have none; consumable capacity is the nearest"
+        return STAY, "limits have no counterpart; nearest: consumable capacity"
     if shared.startswith("mig"):
-        return MOVE, "instances that are there are published as they are; to carve on demand: driver gate DynamicMIG"
-    return MOVE, "install the DRA driver there in the device plugin's place, a node at a time" if not driver else (
-        "the driver is in the cluster; let it run here in the device plugin's place, a node at a time"
-    )
+        return MOVE, "instances that are there become devices"
+    return MOVE, "the driver can take the plugin's place" if driver else "a DRA driver can take the plugin's place"
