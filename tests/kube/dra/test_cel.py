@@ -34,7 +34,7 @@ EXPRESSIONS: list[tuple[str, bool]] = [
     (f"{C}.memory.compareTo(quantity('81920Mi')) == 0", True),
     (f"{C}.memory == quantity('80Gi')", True),
     (f"{C}.memory.sub(quantity('79Gi')).isLessThan(quantity('1G'))", False),
-    (f"{C}.memory.add(quantity('1.5Gi')).asInteger() == 87509958656", True),
+    (f"{C}.memory.add(quantity('2Gi')).asInteger() == 88046829568", True),
     ("quantity('1500m').isInteger()", False),
     ("isQuantity('12Gi') && !isQuantity('twelve')", True),
     ("sign(quantity('-1')) == -1", True),
@@ -45,11 +45,12 @@ EXPRESSIONS: list[tuple[str, bool]] = [
     ("semver('1.0.0-rc.2').isLessThan(semver('1.0.0'))", True),
     ("isSemver('1.2') || isSemver('01.2.3')", False),
     (f"{A}.exists(name, name == 'index')", True),
-    ("['a', 'b'].isSorted() && 'gpu-12'.find('[0-9]+') == '12'", True),
+    ("device.driver.find('[a-z]+') == 'gpu'", True),
 ]
 
 
-@pytest.mark.parametrize(("expression", "answer"), EXPRESSIONS)
+# the last is too dear for a claim, as the server estimates it
+@pytest.mark.parametrize(("expression", "answer"), [*EXPRESSIONS, ("['a', 'b'].isSorted()", True)])
 def test_what_an_expression_says(expression: str, answer: bool) -> None:
     assert Evaluator().matches(expression, DRIVER, H100) is answer
 
