@@ -27,6 +27,7 @@ from muster.kube.dra.amounts import Allocated
 from muster.kube.dra.objects import DraAllocation, KubeDraClaim, KubeSlice
 from muster.kube.dra.pools import Inventory, Place
 
+pytestmark = pytest.mark.slow
 DRA = "/apis/resource.k8s.io/v1"
 NODES = 20
 Device = dict[str, Any]

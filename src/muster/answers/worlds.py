@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.answers.live import is_live, read_objects
 from muster.errors import InputError
+from muster.traces.kubectl import dump_files
 from muster.traces.kubectl import read_objects as read_dump
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Objects(NamedTuple):
 
 
 def open_world(source: str, warn: Callable[[str], None]) -> Objects:
-    """Read a source: ``kubernetes:CONTEXT``, ``kubectl:DUMP.json`` or ``DUMP.json``.
+    """Read a source: ``kubernetes:CONTEXT``, or a dump, with or without ``kubectl:`` before it: a file, some, a folder.
 
     Raises:
         InputError: it is another source, or cannot be read.
@@ -34,7 +34,8 @@ def open_world(source: str, warn: Callable[[str], None]) -> Objects:
         found = read_objects(source, warn)
         return Objects(found.world, found.version)
     path = source.removeprefix(_DUMP)
-    if not source.startswith(_DUMP) and Path(path).suffix != ".json":
+    files = dump_files(path)
+    if not source.startswith(_DUMP) and not all(each.endswith((".json", ".json.gz")) for each in files):
         hint = "kubectl get nodes,pods,resourceslices,deviceclasses -A -o json, or --context NAME"
         raise InputError("this answer needs the objects of a cluster, not a snapshot", field="--from", hint=hint)
     return Objects(read_dump(path)[0])
