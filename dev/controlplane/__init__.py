@@ -8,5 +8,6 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import Cluster, Settings
 from controlplane.errors import ClusterError
 from controlplane.nodes import Shape
+from controlplane.starter import Starter
 
-__all__ = ["Api", "ApiError", "Cluster", "ClusterError", "Settings", "Shape"]
+__all__ = ["Api", "ApiError", "Cluster", "ClusterError", "Settings", "Shape", "Starter"]

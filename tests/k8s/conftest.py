@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane import Cluster, ClusterError, Settings, Shape
+from controlplane import Cluster, ClusterError, Starter
 from controlplane.build import built
 from controlplane.cluster import sweep
 
-SHAPE = Shape(20, 8, "H100", per_rack=4, blocks=2)
 REQUIRED = os.environ.get("MUSTER_K8S") == "required"
 _numbers = itertools.count(1)
 
@@ -53,25 +52,6 @@ def kubernetes() -> str:
         pytest.fail(missing)
     sweep()
     return _version()
-
-
-class Starter:
-    """Starts clusters of this test run, and ends them with it."""
-
-    def __init__(self, kubernetes: str) -> None:
-        self.kubernetes = kubernetes
-        self.started: list[Cluster] = []
-
-    def __call__(self, *shapes: Shape, scheduler: bool = False, **more: object) -> Cluster:
-        settings = Settings(shapes or (SHAPE,), scheduler, self.kubernetes, **more)  # type: ignore[arg-type]
-        cluster = Cluster(f"test-{os.getpid()}-{next(_numbers)}", settings)
-        self.started.append(cluster)
-        return cluster.up(tied=True)
-
-    def end(self) -> None:
-        """End all that were started."""
-        while self.started:
-            self.started.pop().down()
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from controlplane import Cluster, Shape
+from controlplane import Cluster, Shape, Starter
 from controlplane.api import ApiError
 from controlplane.muster import Replica
-from k8s.conftest import Starter
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
