@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from controlplane import ClusterError
+from controlplane.build import built
+from rendered import Helm
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
@@ -22,6 +26,18 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """The real helm, with a folder of its own; skips, with the command that builds it, where it is not here."""
+    try:
+        program = built("helm") / "helm"
+    except ClusterError as error:
+        if os.environ.get("MUSTER_K8S") == "required":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    return Helm(program, tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(autouse=True)

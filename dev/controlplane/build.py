@@ -26,7 +26,7 @@ from pathlib import Path
 from controlplane.errors import ClusterError
 
 MODULES = Path(__file__).resolve().parents[2] / "test" / "controlplane"
-CORE = ("etcd", "kubernetes", "kwok", "crds")
+CORE = ("etcd", "kubernetes", "kwok", "helm", "crds")
 CONTROLLERS = ("kueue", "jobset", "lws")
 STAMP = ".built-from"
 _TOOL = re.compile(r"^(?:tool |\t)(\S+/\S+)$", re.MULTILINE)
@@ -68,6 +68,7 @@ PROGRAMS = {
                 ("kustomize/stage/pod/fast", "stages"),
             ),
         ),
+        Program("helm", "helm.sh/helm/v4", ("helm",)),
         Program(
             "kueue",
             "sigs.k8s.io/kueue",
