@@ -19,7 +19,14 @@ _Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class LeaderElection(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which Lease says who leads; without election only one replica may run."""
+    """Which Lease says who leads.
+
+    Attributes:
+        enabled: without it, only one replica may run.
+        namespace: where the Lease is.
+        name: its name; schedulers that are not replicas of each other have different ones.
+        duration_seconds: how long it holds without being renewed.
+    """
 
     enabled: bool = True
     namespace: str = "muster-system"
