@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from controlplane.muster import Replica
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 ROUNDS = int(os.environ.get("MUSTER_CHAOS_ROUNDS", "8"))
 LEASE = {"leaderElection": {"namespace": "default", "durationSeconds": 3}, "partialTimeoutSeconds": 8}
@@ -85,11 +88,10 @@ def test_a_gang_is_bound_whole_and_its_pods_are_told(muster: Replica, empty: Clu
     assert bound(empty, "g-") == 0
     empty.api.post(PODS, pod("g-3", 8, schedulingGroup={"podGroupName": "g"}))
     empty.wait("the gang was bound", lambda: bound(empty, "g-") == 4)
-    events = "/apis/events.k8s.io/v1/namespaces/default/events"
     empty.wait(
         "its pods had an event",
         lambda: (
-            {each["reason"] for each in empty.api.items(events) if each["regarding"]["name"] == "g-0"} & {"Scheduled"}
+            {each["reason"] for each in empty.api.items(EVENTS) if each["regarding"]["name"] == "g-0"} & {"Scheduled"}
         ),
     )
 
@@ -141,8 +143,31 @@ def test_a_deleted_pod_of_a_gang_is_replaced(muster: Replica, empty: Cluster) ->
     empty.wait("it was whole again", lambda: bound(empty, "g-") == 4 and name not in str(empty.api.items(PODS)))
 
 
+def test_shadow_mode_writes_nothing_and_reports(scheduled: Cluster, tmp_path: Path) -> None:
+    report = tmp_path / "shadow.json"
+    before = {each["metadata"]["name"] for each in scheduled.api.items(EVENTS)}
+    replica = Replica(scheduled, "shadow", ("--shadow", "--report", str(report))).start()
+    replica.wait_for("synced")
+    try:
+        for at in range(4):
+            scheduled.api.post(PODS, pod(f"s-{at}", 8, schedulerName="default-scheduler"))
+        scheduled.api.post(PODS, pod("wide", 16, schedulerName="default-scheduler"))
+        scheduled.wait("they were bound", lambda: bound(scheduled, "s-") == 4)
+        time.sleep(2.0)
+    finally:
+        assert replica.end() == 0
+    told = json.loads(report.read_text())
+    assert told["schema"] == "muster.shadow/v1"
+    by_name = {each["name"]: each for each in told["records"]}
+    assert by_name["default/wide"]["reason"] == "never_fits"
+    assert by_name["default/wide"]["started_s"] is None
+    after = [each for each in scheduled.api.items(EVENTS) if each["metadata"]["name"] not in before]
+    assert not [each for each in after if "muster" in each.get("reportingController", "")]
+    assert not condition(scheduled, "wide").startswith("NEVER_FITS")
+
+
 @pytest.mark.slow
-def test_chaos(start_cluster: Starter) -> None:
+def test_chaos(start_cluster: Callable[..., Cluster]) -> None:
     """Two replicas; each round something breaks. Nothing is booked twice, and no gang stays partial."""
     shape = Shape(12, 8, per_rack=4, blocks=1)
     cluster = start_cluster(shape)

@@ -16,7 +16,7 @@ from muster.kube.marks import Marks
 from muster.kube.nodes import NodeReader, levels_of, topologies_in
 from muster.kube.notes import Note, Notes
 from muster.kube.objects import KubeNode, KubePod
-from muster.kube.owners import gang_of
+from muster.kube.owners import Gang, gang_of
 from muster.kube.queues import NO_QUEUE, QueueReader
 from muster.kube.shapes import ShapeReader
 from muster.kube.world import World
@@ -167,6 +167,10 @@ class Translator:
         there = self._world.of(NODES, KubeNode)
         nodes = tuple(self._known[name] for name in there if name in self._known)
         return Fleet(nodes, self._nodes.topology, self.options.name)
+
+    def maker(self, name: str) -> Gang | None:
+        """What makes the gang of a name: kind, namespace and name of the object; None for names that were not given."""
+        return self._names.gang(name)
 
     def forget_gang(self, name: str) -> None:
         """Nothing of a gang is left: its name is free."""

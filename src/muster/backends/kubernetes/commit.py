@@ -99,6 +99,27 @@ async def tell_waits(server: ApiServer, pod: PodKey, message: str) -> Outcome:
     return Outcome.DONE
 
 
+async def tell_group(server: ApiServer, path: str, *, scheduled: bool, message: str) -> Outcome:
+    """Set the condition of a native PodGroup, at its path, that says whether it has been scheduled.
+
+    Once it is True it stays so, as Kubernetes has it.
+    """
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": "PodGroupInitiallyScheduled", "status": "True" if scheduled else "False",
+        "reason": "Scheduled" if scheduled else "Unschedulable", "message": message[:MOST_MESSAGE],
+        "lastTransitionTime": now,
+    }  # fmt: skip
+    body = msgspec.json.encode({"status": {"conditions": [condition]}})
+    try:
+        await server.request("PATCH", f"{path}/status", body=body, content_type=MERGE)
+    except ApiError as error:
+        if error.status in (404, 409, 422):
+            return Outcome.GONE
+        raise
+    return Outcome.DONE
+
+
 async def note_event(
     server: ApiServer, regarding: Mapping[str, str], reason: str, note: str, *, reporter: str, instance: str,
     action: str, warning: bool = False,

@@ -185,6 +185,11 @@ class LiveBooks:
         """The gangs that wait for others to leave a node."""
         return list(dict.fromkeys(each.gang for each in self._assumed.values() if each.node == node and not each.sent))
 
+    def group_of(self, name: str) -> tuple[str, str] | None:
+        """Namespace and name of the native PodGroup that makes a gang; None where something else does."""
+        maker = self._translator.maker(name)
+        return (maker.namespace, maker.name) if maker is not None and maker.kind == "PodGroup" else None
+
     # -- into the books
 
     @property

@@ -19,7 +19,7 @@ from muster.backends.kubernetes.lease import Leadership
 from muster.backends.kubernetes.reflector import Reflector
 from muster.engine.pending import Gang, Pending
 from muster.errors import MusterError
-from muster.kube.kinds import NODES, PODS, STRUCTS
+from muster.kube.kinds import NODES, POD_GROUPS, PODS, STRUCTS
 from muster.kube.world import Kind, KubeObject, World
 from muster.model.plan import Evict, Place, Plan, Reserve
 from muster.service.scheduler.figures import Figures
@@ -92,6 +92,8 @@ class SchedulerProcess:
 
     def _changed(self, kind: Kind, key: str, before: KubeObject | None, after: KubeObject | None) -> None:
         self.state.changed(kind, key, before, after)
+        if kind is POD_GROUPS and after is None:
+            self._teller.forget_group(key)
         if self.state.has_news:
             self._wake.set()
 
@@ -226,6 +228,7 @@ class SchedulerProcess:
         assert scheduler is not None
         placed = [each for each in plan.decisions if isinstance(each, Place)]
         for place in placed:
+            self._tell_group(place.workload, scheduled=True, message=f"{len(place.pods)} pods have their nodes")
             began_s = self._complete_s.pop(place.workload, None)
             if began_s is not None:
                 self.figures.gang_s.observe(now_s - began_s)
@@ -264,9 +267,15 @@ class SchedulerProcess:
                 slot = starts.get(gang.workload.name)
                 more = f" Its start is reserved for {_clock(slot.start_s)}." if slot is not None else ""
                 self._teller.waits(self._pods(gang), f"{reason.name}: {text}{more}")
+                self._tell_group(gang.workload.name, scheduled=False, message=f"{reason.name}: {text}{more}")
         self.figures.pending.clear()
         for name, count in counted.items():
             self.figures.pending.labels(name).set(count)
+
+    def _tell_group(self, name: str, *, scheduled: bool, message: str) -> None:
+        group = self.state.group_of(name)
+        if group is not None:
+            self._teller.group(*group, scheduled=scheduled, message=message)
 
     def _pods(self, gang: Gang) -> list[PodKey]:
         seen = self.state.seen.get(gang.workload.name)

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
-from muster.backends.kubernetes.commit import PodKey, note_event, tell_waits
+from muster.backends.kubernetes.commit import PodKey, note_event, tell_group, tell_waits
+from muster.kube.kinds import POD_GROUPS
 from muster.service.scheduler.figures import Figures
 
 log = logging.getLogger("muster.scheduler")
@@ -51,6 +52,8 @@ class Teller:
         self._told: dict[PodKey, tuple[str, float]] = {}
         self._wanted: dict[PodKey, str] = {}
         self._events: dict[tuple[PodKey, str], Event] = {}
+        self._groups: dict[str, tuple[bool, str]] = {}
+        self._told_groups: dict[str, tuple[bool, str, float]] = {}
         self._more = asyncio.Event()
 
     def waits(self, pods: list[PodKey], message: str) -> None:
@@ -62,6 +65,21 @@ class Teller:
                 self._wanted[pod] = message
         if self._wanted:
             self._more.set()
+
+    def group(self, namespace: str, name: str, *, scheduled: bool, message: str) -> None:
+        """A native PodGroup waits, for this, or has been scheduled."""
+        key, now_s = f"{namespace}/{name}", time.monotonic()
+        told = self._told_groups.get(key)
+        if told is not None and (told[0] or (told[1] == message and not scheduled)):
+            return
+        if told is None or scheduled or now_s - told[2] >= self._again_s:
+            self._groups[key] = scheduled, message
+            self._more.set()
+
+    def forget_group(self, key: str) -> None:
+        """A group is there no more."""
+        self._told_groups.pop(key, None)
+        self._groups.pop(key, None)
 
     def event(self, event: Event) -> None:
         """Something happened to a pod."""
@@ -77,7 +95,7 @@ class Teller:
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         while True:
-            if not (self._wanted or self._events) or not self._per_s or not self._may_write():
+            if not (self._wanted or self._events or self._groups) or not self._per_s or not self._may_write():
                 self._more.clear()
                 await self._more.wait()
                 await asyncio.sleep(0.05)
@@ -93,6 +111,15 @@ class Teller:
 
     async def _next(self) -> None:
         """Write one message: conditions first, which autoscalers wait for."""
+        if self._groups:
+            key = next(iter(self._groups))
+            scheduled, message = self._groups.pop(key)
+            self._told_groups[key] = scheduled, message, time.monotonic()
+            namespace, _, name = key.partition("/")
+            path = (await self._server.discover()).path(POD_GROUPS, namespace)
+            if path is not None:
+                await tell_group(self._server, f"{path}/{name}", scheduled=scheduled, message=message)
+            return
         if self._wanted:
             pod = next(iter(self._wanted))
             message = self._wanted.pop(pod)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from inmemory import Cluster, node
 from muster.backends.kubernetes.commit import Outcome
 from muster.engine.config import Config
 from muster.service.scheduler.writer import Bind, Stop
-from service.scheduler.cluster import Cluster, node
 
 
 def test_a_gang_is_bound_whole_or_not_at_all() -> None:
