@@ -23,6 +23,7 @@ NAME = "muster"
 
 
 def node(name: str, gpus: int = 8, rack: str = "r0", healthy: int | None = None) -> KubeNode:
+    """A node with GPUs of a device plugin."""
     sizes = {"cpu": "128", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": str(gpus)}
     return msgspec.convert(
         {
@@ -65,18 +66,22 @@ class Cluster:
 
     @property
     def pods(self) -> dict[str, KubePod]:
+        """All pods, by NAMESPACE/NAME."""
         return dict(self.world.of(PODS, KubePod))
 
     @property
     def nodes(self) -> set[str]:
+        """The names of all nodes."""
         return set(self.world.of(NODES, KubeNode))
 
     def put_node(self, found: KubeNode) -> None:
+        """A node is there, new or changed."""
         before = self.world.of(NODES, KubeNode).get(found.metadata.name)
         self.world.put(NODES, found)
         self.state.changed(NODES, found.metadata.name, before, found)
 
     def drop_node(self, name: str) -> None:
+        """A node and all that ran on it are gone."""
         before = self.world.of(NODES, KubeNode)[name]
         self.world.drop(NODES, name)
         self.state.changed(NODES, name, before, None)
@@ -128,12 +133,14 @@ class Cluster:
             self.put_pod(f"{name}-{rank}", gpus, name, rank, priority=priority)
 
     def change(self, pod: KubePod) -> None:
+        """A pod is there, new or changed."""
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         before = self.pods.get(key)
         self.world.put(PODS, pod)
         self.state.changed(PODS, key, before, pod)
 
     def delete(self, key: str) -> None:
+        """A pod is gone."""
         before = self.pods.get(key)
         if before is not None:
             self.world.drop(PODS, key)
@@ -208,4 +215,5 @@ class Cluster:
                 assert count <= int((nodes[name].status.allocatable or {})["nvidia.com/gpu"]), (name, count)
 
     def bound(self, gang: str) -> int:
+        """How many pods of a gang are bound."""
         return sum(bool(pod.spec.node_name) for pod in self.pods.values() if pod.metadata.name.startswith(f"{gang}-"))
