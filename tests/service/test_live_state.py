@@ -217,6 +217,7 @@ def _controller(cluster: Cluster, gangs: dict[str, tuple[int, int, int]]) -> Non
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 @example(0)
+@example(3_023_079_221)  # the room of a gang of which a part is bound is not left
 def test_nothing_is_booked_twice_and_no_gang_stays_partial(seed: int) -> None:
     rng = random.Random(seed)
     cluster = Cluster([node(f"n{index}") for index in range(5)])

@@ -87,6 +87,7 @@ class LiveBooks:
         self._protected: dict[str, float] = {}
         self._refused: dict[str, float] = {}
         self._decided: dict[str, ClaimWrite] = {}
+        self._anew: set[str] = set()
         self._misfits: dict[str, frozenset[str]] = {}
         self._owed: dict[str, None] = {}
         self._closed: dict[str, None] = {}
@@ -339,6 +340,7 @@ class LiveBooks:
                 run = replace(run, workload=replace(run.workload, queue=queue, preemptible=False))
             if not self._stands(run, now_s, ours=ours):
                 comes.append((any(ref.uid in self._assumed for ref in seen.refs), run))
+        self._anew.clear()
         for _, run in sorted(comes, key=lambda each: each[0]):
             self._enter_running(run)
 
@@ -404,7 +406,7 @@ class LiveBooks:
         else:
             self.partial.pop(name, None)
         known = self._books.running.get(name)
-        if known is not None and agree(self._books, known, run):
+        if known is not None and name not in self._anew and agree(self._books, known, run):
             if run.missing:
                 self._to_act[name] = None
             return True
@@ -428,10 +430,17 @@ class LiveBooks:
             why = str(error)
         self.notes[name] = why
         self._misfits[name] = frozenset(nodes)
-        for ref in self.seen[name].refs:  # what is only planned to be there is planned anew
+        self._place_anew(name)
+
+    def _place_anew(self, name: str) -> None:
+        """A gang cannot have the room that it was to get: what is not bound of it is placed anew."""
+        self._anew.add(name)
+        seen = self.seen.get(name)
+        for ref in seen.refs if seen is not None else ():
             known = self._assumed.get(ref.uid)
             if known is not None and not known.sent:
                 self._doubt(name, PodKey(ref.namespace, ref.name, ref.uid))
+        self._dirty[name] = None
 
     def _doubt(self, gang: str, pod: PodKey) -> None:
         """A pod is not bound as was assumed: it is as the world has it."""

@@ -119,10 +119,7 @@ class LiveState(LiveBooks):
             self._give_up(each.claims)
         self.notes[name] = why
         self._refused[name] = self._now_s + REFUSED_S
-        seen = self.seen.get(name)
-        for ref in seen.refs if seen is not None else ():
-            self._doubt(name, PodKey(ref.namespace, ref.name, ref.uid))
-        self._dirty[name] = None
+        self._place_anew(name)
 
     def _assume(self, gang: str, pod: PodKey, node: str, *, sent: bool) -> None:
         key = f"{pod.namespace}/{pod.name}"
@@ -177,9 +174,7 @@ class LiveState(LiveBooks):
         if not leaving:
             self._vacating.pop(node, None)
         for gang in self._held_for(node):
-            seen = self.seen.get(gang)
-            for ref in seen.refs if seen is not None else ():
-                self._doubt(gang, PodKey(ref.namespace, ref.name, ref.uid))
+            self._place_anew(gang)
         for gang, members in self._members.items():
             if any(pod.metadata.uid == uid for pod in members.values()):
                 self._dirty[gang] = None
