@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-all test-ray test-k8s controlplane controlplane-controllers lint types docs lock bench clean
+.PHONY: run test test-quick test-all test-ray test-k8s controlplane lint types docs lock bench clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -33,9 +33,6 @@ test-ray: $(STAMP)
 # the real Kubernetes programs, built once from their Go modules into $$MUSTER_CONTROLPLANE_DIR or your cache folder
 controlplane: $(STAMP)
 	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build $(if $(K8S),--k8s $(K8S))
-
-controlplane-controllers: $(STAMP)
-	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build kueue jobset lws
 
 test-k8s: controlplane
 	MUSTER_K8S=required MUSTER_K8S_VERSION=$(K8S) $(VENV)/bin/python -m pytest -q -m k8s tests/k8s

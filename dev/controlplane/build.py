@@ -27,7 +27,6 @@ from controlplane.errors import ClusterError
 
 MODULES = Path(__file__).resolve().parents[2] / "test" / "controlplane"
 CORE = ("etcd", "kubernetes", "kwok", "helm", "crds")
-CONTROLLERS = ("kueue", "jobset", "lws")
 STAMP = ".built-from"
 _TOOL = re.compile(r"^(?:tool |\t)(\S+/\S+)$", re.MULTILINE)
 _VERSION = "k8s.io/component-base/version"
@@ -45,8 +44,6 @@ class Program:
     """Names of the programs, in the order of the module's ``tool`` lines."""
     data: tuple[tuple[str, str], ...] = ()
     """(folder in the Go module, folder beside the programs): YAML that goes with them."""
-    changed: tuple[str, str, str] | None = None
-    """(file in the Go module, a text in it, what stands there when we build): one path that cannot be set otherwise."""
 
 
 PROGRAMS = {
@@ -69,29 +66,19 @@ PROGRAMS = {
             ),
         ),
         Program("helm", "helm.sh/helm/v4", ("helm",)),
-        Program(
-            "kueue",
-            "sigs.k8s.io/kueue",
-            ("kueue",),
-            (("config/components/webhook", "webhooks"),),
-            # its metrics' certificate lies in /etc, which is not ours to write
-            ("cmd/kueue/main.go", '"/etc/kueue/metrics/certs"', 'os.Getenv("KUEUE_METRICS_CERTS")'),
-        ),
-        Program("jobset", "sigs.k8s.io/jobset", ("jobset",), (("config/components/webhook", "webhooks"),)),
-        Program("lws", "sigs.k8s.io/lws", ("lws",), (("config/webhook", "webhooks"),)),
     )
 }
 
 CRDS = {
-    "kueue": ("sigs.k8s.io/kueue", "", "config/components/crd/bases"),
-    "jobset": ("sigs.k8s.io/jobset", "", "config/components/crd/bases"),
-    "lws": ("sigs.k8s.io/lws", "", "config/crd/bases"),
+    "kueue": ("sigs.k8s.io/kueue", "0.17.0", "config/components/crd/bases"),
+    "jobset": ("sigs.k8s.io/jobset", "0.11.1", "config/components/crd/bases"),
+    "lws": ("sigs.k8s.io/lws", "0.8.0", "config/crd/bases"),
     "kuberay": ("github.com/ray-project/kuberay/ray-operator", "1.6.0", "config/crd/bases"),
     "trainer": ("github.com/kubeflow/trainer/v2", "2.2.0", "manifests/base/crds"),
     "training-operator": ("github.com/kubeflow/training-operator", "1.9.3", "manifests/base/crds"),
     "mpi-operator": ("github.com/kubeflow/mpi-operator", "0.8.0", "manifests/base"),
 }
-"""Sets of CRDs: Go module, its version (empty: that of the program of this name), folder in it."""
+"""Sets of CRDs: Go module, its version, folder in it."""
 
 
 def folder() -> Path:
@@ -133,11 +120,10 @@ def built(name: str, kubernetes: str = "") -> Path:
     place = folder() / name / version
     if all((place / f).exists() for f in PROGRAMS[name].files) and (place / STAMP).exists():
         return place
-    target = "controlplane-controllers" if name in CONTROLLERS else "controlplane"
     which = f" K8S={kubernetes}" if name == "kubernetes" and version != version_of("kubernetes") else ""
     raise ClusterError(
-        f"{name} {version} is not built (looked in {place}); run `make {target}{which}`, about ten minutes the first "
-        "time, or set MUSTER_CONTROLPLANE_DIR to the folder that has it"
+        f"{name} {version} is not built (looked in {place}); run `make controlplane{which}`, about ten minutes the "
+        "first time, or set MUSTER_CONTROLPLANE_DIR to the folder that has it"
     )
 
 
@@ -145,23 +131,19 @@ def crds(name: str) -> Path:
     """The folder of a set of CRDs. Raises `ClusterError` where it is missing."""
     if name not in CRDS:
         raise ClusterError(f"there is no set of CRDs '{name}'; there are {', '.join(CRDS)}")
-    place = folder() / "crds" / f"{name}-{_crds_version(name)}"
+    place = folder() / "crds" / f"{name}-{CRDS[name][1]}"
     if not place.exists():
         raise ClusterError(f"the CRDs of {name} are not here (looked in {place}); run `make controlplane`")
     return place
 
 
-def _crds_version(name: str) -> str:
-    return CRDS[name][1] or version_of(name)
-
-
 def copy_crds() -> None:
     """Copy each set of CRDs out of its Go module, unless it is there."""
-    for name, (module, _, inside) in CRDS.items():
-        place = folder() / "crds" / f"{name}-{_crds_version(name)}"
+    for name, (module, version, inside) in CRDS.items():
+        place = folder() / "crds" / f"{name}-{version}"
         if place.exists():
             continue
-        told = _go(Path.home(), "mod", "download", "-json", f"{module}@v{_crds_version(name)}")
+        told = _go(Path.home(), "mod", "download", "-json", f"{module}@v{version}")
         found = sorted((Path(json.loads(told)["Dir"]) / inside).glob("*.yaml"))
         found = [file for file in found if "kind: CustomResourceDefinition" in file.read_text()]
         if not found:
@@ -207,35 +189,9 @@ def build(name: str, kubernetes: str = "", say: bool = True) -> Path:
 def _compile(name: str, source: Path, version: str, into: Path) -> None:
     program = PROGRAMS[name]
     words = ["-trimpath", "-buildvcs=false", "-ldflags", _link_flags(name, version)]
-    with tempfile.TemporaryDirectory() as scratch:
-        if program.changed:
-            words.append(f"-modfile={_changed_module(program, source, Path(scratch))}")
-        packages = _TOOL.findall((source / "go.mod").read_text())
-        for package, file in zip(packages, program.files, strict=True):
-            _go(source, "build", *words, "-o", str(into / file), package)
-
-
-def _changed_module(program: Program, source: Path, scratch: Path) -> Path:
-    """A go.mod that takes the program's module from a copy of it in which one text is another."""
-    assert program.changed
-    file, old, new = program.changed
-    copy = scratch / "module"
-    original = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", program.module).strip())
-    # without its tests and pictures; the module cache is read-only, its copy must not be
-    shutil.copytree(
-        original, copy, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("test", "site", "*.png")
-    )
-    for place in [copy, *copy.rglob("*")]:
-        if place.is_dir():
-            place.chmod(0o755)
-    text = (copy / file).read_text()
-    if text.count(old) != 1:
-        raise ClusterError(f"{original / file} has {old} {text.count(old)} times; correct dev/controlplane/build.py")
-    (copy / file).write_text(text.replace(old, new))
-    go_mod = scratch / "go.mod"
-    go_mod.write_text(f"{(source / 'go.mod').read_text()}\nreplace {program.module} => {copy}\n")
-    shutil.copyfile(source / "go.sum", scratch / "go.sum")
-    return go_mod
+    packages = _TOOL.findall((source / "go.mod").read_text())
+    for package, file in zip(packages, program.files, strict=True):
+        _go(source, "build", *words, "-o", str(into / file), package)
 
 
 def _link_flags(name: str, version: str) -> str:
@@ -249,7 +205,7 @@ def _link_flags(name: str, version: str) -> str:
 
 def _stamp(name: str, source: Path, version: str) -> str:
     files = "".join(hashlib.sha256((source / f).read_bytes()).hexdigest() + "\n" for f in ("go.mod", "go.sum"))
-    return f"{name} {version}\n{_link_flags(name, version)}\n{files}{PROGRAMS[name].changed or ''}"
+    return f"{name} {version}\n{_link_flags(name, version)}\n{files}"
 
 
 def _copy_data(source: Path, module: str, part: tuple[str, str], into: Path) -> None:

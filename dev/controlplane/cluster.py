@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane import build, certs, components, controllers, nodes, processes
+from controlplane import build, certs, components, crds, nodes, processes
 from controlplane.api import Api, ApiError
 from controlplane.errors import ClusterError
 
@@ -43,7 +43,6 @@ class Settings:
     gates: tuple[str, ...] = ()
     """Further feature gates (``Name`` or ``Name=false``) for API server, controller manager and scheduler."""
     crds: tuple[str, ...] = ()
-    controllers: tuple[str, ...] = ()
     lease_s: int = 0
     """How long a node's lease holds; 0: 40 s, and more on clusters over 200 nodes, so that leases cost no CPU there."""
 
@@ -102,67 +101,50 @@ class Cluster:
                 "--name OTHER starts another"
             )
         self._check_built()
-        core = [name for name in self.wanted() if name in components.COMMANDS]
+        wanted = self.wanted()
         with processes.lock(clusters_folder() / f".{self.name}.lock"):
             try:
                 self._prepare(tied)
-                for name in core[:2]:
+                for name in wanted[:2]:
                     self.start(name)
                     self._until_healthy(name)
-                for name in core[2:]:
+                for name in wanted[2:]:
                     self.start(name)
                 self._fill()
-                for name in core[2:]:
+                for name in wanted[2:]:
                     self._until_healthy(name)
                 self._until_ready()
-                self._start_controllers()
+                self._install_crds()
             except BaseException:
                 self._end_all()
                 raise
         return self
 
     def _check_built(self) -> None:
-        for name in self.settings.controllers:
-            if name not in controllers.NEEDS:
-                raise ClusterError(f"there is no controller '{name}'; there are {', '.join(controllers.NEEDS)}")
-        for program in ("etcd", "kwok", *self.settings.controllers):
+        for program in ("etcd", "kwok"):
             build.built(program)
         build.built("kubernetes", self.kubernetes)
-        for name in self.crds():
+        for name in self.settings.crds:
             build.crds(name)
 
-    def crds(self) -> tuple[str, ...]:
-        """The sets of CRDs: those that controllers need, then those that were asked for."""
-        needed = [crd for name in self.settings.controllers for crd in controllers.NEEDS[name]]
-        return tuple(dict.fromkeys([*needed, *self.settings.crds]))
-
-    def _start_controllers(self) -> None:
-        if self.crds():
-            self.say(f"installing the CRDs of {', '.join(self.crds())}")
-            made = controllers.install_crds(self.api, self.crds())
-            self.wait("the CRDs were served", lambda: controllers.served(self.api, made))
-        for name in self.settings.controllers:
-            # Kueue and JobSet write Secrets, Leases and Events beside themselves
-            self.api.post("/api/v1/namespaces", {"metadata": {"name": f"{name}-system"}})
-            self.start(name)
-        for name in self.settings.controllers:
-            self._until_healthy(name)
-            controllers.install_webhooks(self.api, name, self.place(), self.crds())
+    def _install_crds(self) -> None:
+        if self.settings.crds:
+            self.say(f"installing the CRDs of {', '.join(self.settings.crds)}")
+            made = crds.install(self.api, self.settings.crds)
+            self.wait("the CRDs were served", lambda: crds.served(self.api, made))
 
     def wanted(self) -> list[str]:
         """The components that this cluster should run, in the order of their start."""
-        core = [c for c in components.COMMANDS if c != "kube-scheduler" or self.settings.scheduler]
-        return [*core, *self.settings.controllers]
+        return [c for c in components.COMMANDS if c != "kube-scheduler" or self.settings.scheduler]
 
     def _prepare(self, tied: bool) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, mode=0o700)
-        ports = [*components.PORT_NAMES, *controllers.port_names(self.settings.controllers)]
         with processes.lock(clusters_folder() / ".ports.lock"):
             taken = processes.ports_of([clusters_folder() / n / "state.json" for n in names()])
             state = {
                 "settings": asdict(self.settings),
-                "ports": processes.free_ports(ports, taken),
+                "ports": processes.free_ports(components.PORT_NAMES, taken),
                 "owner": _identity(os.getpid()) if tied else "",
                 "created": time.time(),
             }
@@ -172,17 +154,11 @@ class Cluster:
 
     def start(self, name: str) -> None:
         """Start one component that is not running, with the ports and files that it had; does not wait for it."""
+        self._check(name)
         if name in processes.running(self.folder):
             raise ClusterError(f"{name} runs already in cluster '{self.name}'")
         self.say(f"starting {name}")
-        command, variables = self._command(name)
-        self._children[name] = processes.start(self.folder, name, command, variables)
-
-    def _command(self, name: str) -> tuple[list[str], dict[str, str]]:
-        self._check(name)
-        if name in components.COMMANDS:
-            return components.COMMANDS[name](self.place()), {}
-        return controllers.command(name, self.place(), self.crds())
+        self._children[name] = processes.start(self.folder, name, components.COMMANDS[name](self.place()))
 
     def _fill(self) -> None:
         """Nodes and the objects that every cluster has, while the controllers start."""
@@ -266,9 +242,9 @@ class Cluster:
                 return self.api.raw("GET", "/readyz", timeout_s=5)[0] == 200
             except OSError:
                 return False
-        path = "/health" if name == "etcd" else "/readyz" if name in controllers.NEEDS else "/healthz"
+        path = "/health" if name == "etcd" else "/healthz"
         scheme = "https" if name in ("kube-controller-manager", "kube-scheduler") else "http"
-        port = ports.get(f"{name}-health", ports[name])
+        port = ports[name]
         try:
             with urllib.request.urlopen(
                 f"{scheme}://127.0.0.1:{port}{path}", timeout=5, context=_any_certificate()
@@ -297,7 +273,7 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_all(self) -> None:
-        order = [*reversed(self.settings.controllers), *reversed(components.COMMANDS)]
+        order = list(reversed(components.COMMANDS))
         for _ in range(20):
             left = processes.running(self.folder)
             if not left:
@@ -340,9 +316,8 @@ class Cluster:
         processes.send(self.folder, name, signal.SIGCONT)
 
     def _check(self, name: str) -> None:
-        known = [*components.COMMANDS, *self.settings.controllers]
-        if name not in known:
-            raise ClusterError(f"there is no component '{name}'; there are {', '.join(known)}")
+        if name not in components.COMMANDS:
+            raise ClusterError(f"there is no component '{name}'; there are {', '.join(components.COMMANDS)}")
 
     def compact(self) -> int:
         """Let etcd forget all but the present; returns the revision. Older resource versions are then 410 Gone."""

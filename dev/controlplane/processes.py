@@ -15,9 +15,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from controlplane.errors import ClusterError
 
@@ -44,13 +43,11 @@ def running(folder: Path) -> dict[str, int]:
     return found
 
 
-def start(
-    folder: Path, name: str, command: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
-) -> subprocess.Popen[bytes]:
+def start(folder: Path, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a component in a session of its own; its output goes to ``NAME.log`` of the folder."""
     # GOMAXPROCS and the like are handed on; nothing of a proxy, which would stand before loopback
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and k != "KUBECONFIG"}
-    environment |= dict(variables) | {FOLDER: str(folder), NAME: name}
+    environment |= {FOLDER: str(folder), NAME: name}
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             command,

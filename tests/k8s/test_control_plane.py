@@ -16,6 +16,7 @@ import pytest
 from controlplane import ApiError, Cluster, ClusterError, Settings, Shape
 from controlplane.processes import running
 
+_KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 DEV = Path(__file__).resolve().parents[2] / "dev"
 
 
@@ -338,3 +339,15 @@ def test_a_broken_etcd_is_named(kubernetes: str, tmp_path: Path, monkeypatch: py
     with pytest.raises(ClusterError, match=r"etcd ended \(exit 7\) before etcd was healthy.*\n.*panic: no room left"):
         cluster.up()
     assert running(cluster.folder) == {}
+
+
+def test_crds_of_others_are_served_and_validate(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster(Shape(1, per_rack=1), crds=("jobset",))
+    path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+    template = {"spec": {"parallelism": 2, "template": pod("worker", restartPolicy="Never")}}
+    group = {"name": "workers", "replicas": 2, "template": template}
+    made = cluster.api.post(path, {**_KIND, "metadata": {"name": "set"}, "spec": {"replicatedJobs": [group]}})
+    assert made["spec"]["replicatedJobs"][0]["replicas"] == 2
+    with pytest.raises(ApiError) as refused:
+        cluster.api.post(path, {**_KIND, "metadata": {"name": "bad"}, "spec": {"replicatedJobs": [{"name": "w"}]}})
+    assert refused.value.status == 422
