@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,17 +16,13 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture(scope="module")
-def queues(cluster: Cluster) -> Cluster:
-    """The shared cluster, with the CRD."""
+def queues(cluster: Cluster) -> Iterator[Cluster]:
+    """The shared cluster, with the CRD while this file's tests run."""
     crd = yaml.safe_load((ROOT / "deploy" / "crds" / "queues.muster.dev.yaml").read_text())
     cluster.api.post(CRD, crd)
-
-    def established() -> bool:
-        found = cluster.api.get(f"{CRD}/queues.muster.dev")["status"].get("conditions", [])
-        return any(each["type"] == "Established" and each["status"] == "True" for each in found)
-
-    cluster.wait("the CRD was established", established)
-    return cluster
+    cluster.wait("queues were served", lambda: cluster.api.raw("GET", QUEUES)[0] == 200)
+    yield cluster
+    cluster.api.delete(f"{CRD}/queues.muster.dev")
 
 
 def ask(cluster: Cluster, spec: dict[str, Any]) -> dict[str, Any]:
