@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import Cluster, Shape, Starter
+from controlplane import Cluster, Shape
 from controlplane.api import ApiError
 from controlplane.muster import Replica
 
