@@ -67,8 +67,11 @@ def save_applied(view: View, fix: Fix, path: str | os.PathLike[str]) -> None:
     write_snapshot(apply_fix(view, fix), path)
 
 
-def lines(view: View, fix: Fix, source: str, at: str | None = None) -> Iterator[str]:
-    """The text that `muster why JOB --apply N` prints; ``source`` and ``at`` say where the view is from, as typed."""
+def lines(view: View, fix: Fix, of: str, *, by_hand: bool = True) -> Iterator[str]:
+    """The text that `muster why JOB --apply N` prints; ``of`` are the options that name the source of the view.
+
+    ``by_hand``: with the commands of each system.
+    """
     told = application(view, fix)
     yield f"{fix.title[0].upper()}{fix.title[1:]}."
     yield cost_text(fix)
@@ -77,9 +80,8 @@ def lines(view: View, fix: Fix, source: str, at: str | None = None) -> Iterator[
         return
     yield ""
     yield "As changes of the snapshot, to see what they do to all others:"
-    of = f"--from {shlex.quote(source)}" + (f" --at {shlex.quote(at)}" if at else "")
-    yield f"  muster whatif {of} {shlex.quote('; '.join(told.changes))}"
-    for step in told.by_hand:
+    yield f"  muster whatif{of} {shlex.quote('; '.join(told.changes))}"
+    for step in told.by_hand if by_hand else ():
         yield ""
         yield f"By hand, on {step.system}:"
         yield from (f"  {command}" for command in step.commands)
@@ -120,19 +122,19 @@ def _systems(source: str) -> list[tuple[str, Told]]:
 
 def _kubernetes(view: View, fix: Fix) -> Iterator[str]:
     hand = kubernetes.Hand(view, pods=view.snapshot.source.startswith("kubectl:"))
-    for change in _in_order(fix.changes):
+    for change in in_order(fix.changes):
         yield from hand.commands(change)
     yield from hand.afterwards()
 
 
 def _slurm(view: View, fix: Fix) -> Iterator[str]:
     hand = slurm.Hand(view)
-    for change in _in_order(fix.changes):
+    for change in in_order(fix.changes):
         yield from hand.commands(change)
     yield from hand.afterwards()
 
 
-def _in_order(changes: tuple[Change, ...]) -> list[Change]:
+def in_order(changes: tuple[Change, ...]) -> list[Change]:
     """What the gang asks for comes first: then room that others leave cannot be taken by somebody behind it."""
     own: list[Any] = [each for each in changes if isinstance(each, SetJob)]
     stops: list[Any] = [each for each in changes if isinstance(each, (Stop, Move))]

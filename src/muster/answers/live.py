@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote
 
-import msgspec
 from msgspec import Struct
 
 from muster.errors import InputError
@@ -14,6 +13,7 @@ from muster.model.snapshot import Snapshot
 from muster.traces.trace import Skipped
 
 if TYPE_CHECKING:
+    from muster.kube.gangs import Seen
     from muster.kube.notes import Note
     from muster.kube.world import World
 
@@ -62,8 +62,23 @@ def live_of(source: str) -> Live:
     return Live(context, given.get("kubeconfig", ""), given.get("namespace", ""), given.get("as", ""))
 
 
+class Reading(NamedTuple):
+    """A live cluster as it was read: ``world`` are its objects, ``seen`` each gang by its workload's name."""
+
+    snapshot: Snapshot
+    skipped: tuple[Skipped, ...]
+    world: World
+    seen: Mapping[str, Seen]
+
+
 def read_live(source: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple[Skipped, ...]]:
-    """The snapshot of a live cluster as it is now, and what of its objects was not understood.
+    """The snapshot of a live cluster as it is now, and what of its objects was not understood; see `open_live`."""
+    found = open_live(source, warn)
+    return found.snapshot, found.skipped
+
+
+def open_live(source: str, warn: Callable[[str], None]) -> Reading:
+    """Read a live cluster as it is now.
 
     Args:
         source: ``kubernetes:CONTEXT``.
@@ -78,7 +93,8 @@ def read_live(source: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple
     found = read_objects(source, warn)
     options = Options(name=found.context, source=f"{PREFIX}{found.context}")
     translated = Translator(found.world, options=options).translate(found.now_s)
-    return translated.snapshot, tuple(_left_out(note) for note in translated.notes)
+    left_out = tuple(_left_out(note) for note in translated.notes)
+    return Reading(translated.snapshot, left_out, found.world, translated.seen)
 
 
 class Objects(NamedTuple):
@@ -91,7 +107,7 @@ class Objects(NamedTuple):
 
 
 def read_objects(source: str, warn: Callable[[str], None]) -> Objects:
-    """All objects of a live cluster; arguments and errors as of `read_live`."""
+    """All objects of a live cluster; arguments and errors as of `open_live`."""
     live = live_of(source)
     require_client()
     from muster.backends.kubernetes.api import ApiServer, run
@@ -99,16 +115,15 @@ def read_objects(source: str, warn: Callable[[str], None]) -> Objects:
 
     server = ApiServer.open(live.context, live.kubeconfig, as_user=live.as_user)
 
-    async def read() -> tuple[World, bytes]:
+    async def read() -> tuple[World, str]:
         async with server:
-            version = await server.request("GET", "/version")
-            return await read_world(server, namespace=live.namespace or server.access.namespace), version
+            world = await read_world(server, namespace=live.namespace or server.access.namespace)
+            return world, (await server.discover()).version
 
     world, version = run(read())
     for each in server.warnings:
         warn(each)
-    told: dict[str, str] = msgspec.json.decode(version)
-    return Objects(world, server.access.context, server.now_s(), str(told.get("gitVersion", "")))
+    return Objects(world, server.access.context, server.now_s(), version)
 
 
 def _left_out(note: Note) -> Skipped:

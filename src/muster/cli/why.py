@@ -23,6 +23,7 @@ Examples:
   muster why llama-70b --from run.yaml --at 3h --nodes gpus
   muster why llama-70b --from now.snap --how
   muster why llama-70b --from now.snap --apply 1
+  muster why llama-70b --context prod --apply 1 --dry-run
   muster why llama-70b --from now.snap -o json
 """
 
@@ -33,6 +34,10 @@ Examples:
 @click.option("--nodes", "step", metavar="STEP", help="List the nodes that fall away at a step of the funnel.")
 @click.option("--apply", "number", type=int, metavar="N", help="How fix N is carried out: changes, and commands.")
 @click.option("--write", metavar="FILE", help="With --apply: also write the snapshot with the fix made.")
+@click.option("--yes", is_flag=True, help="With --apply on a live cluster: do it without asking.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --apply on a live cluster: have the server check it, and do nothing."
+)
 @click.option("--how", is_flag=True, help="Add the kubectl and Slurm commands that show the same by hand.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json", "yaml")), default="table", show_default=True,
@@ -40,15 +45,17 @@ Examples:
 )  # fmt: skip
 def command(
     job: str, source: str, at: str | None, settings: tuple[str, ...], step: str | None, number: int | None,
-    write: str | None, how: bool, output: str,
+    write: str | None, yes: bool, dry_run: bool, how: bool, output: str,
 ) -> None:  # fmt: skip
     """Tell why a job waits, by the scheduler's own code.
 
     First the dominant reason, then the nodes that are left step by step, the quota, and everything else in the way.
-    JOB is a name, QUEUE/NAME or NAMESPACE/NAME. Exit code 0 if it runs or starts now, 1 if it waits.
+    JOB is a name, QUEUE/NAME or NAMESPACE/NAME. Exit code 0 if it runs or starts now, 1 if it waits. With --apply on a
+    live cluster the plan is shown, and done only after a yes.
     """
     from muster.answers.documents import why_document
     from muster.answers.forecast import Budget
+    from muster.answers.live import is_live
     from muster.answers.why import why
 
     if write is not None and number is None:
@@ -57,10 +64,13 @@ def command(
         from muster.traces.files import check_target
 
         check_target(write, "--write")
+    if yes or dry_run:
+        _check_doing(source, number, output)
+    if number is not None and output == "table" and is_live(source):
+        _apply_on_cluster(job, source, settings, number, write, yes=yes, dry_run=dry_run)
+        return
     view = view_of(source, at, settings)
-    if (namespace := namespace_asked()) and "/" not in job:
-        job = f"{namespace}/{job}"
-    told = why(view, job, budget=None if step is not None else Budget())
+    told = why(view, _asked(job), budget=None if step is not None else Budget())
     if number is not None:
         _print_apply(view, told, number, source, at, write, output)
         return
@@ -73,6 +83,46 @@ def command(
         if how:
             _print_how(view, told)
     raise click.exceptions.Exit(1 if told.blockers else 0)
+
+
+def _asked(job: str) -> str:
+    """The job in the namespace of ``-n``, where it does not say one itself."""
+    namespace = namespace_asked()
+    return f"{namespace}/{job}" if namespace and "/" not in job else job
+
+
+def _check_doing(source: str, number: int | None, output: str) -> None:
+    from muster.answers.live import is_live
+    from muster.errors import InputError
+
+    if number is None:
+        raise click.UsageError("--yes and --dry-run need --apply N")
+    if not is_live(source):
+        raise InputError("only a live cluster can be changed", field="--yes", hint="name one with --context")
+    if output != "table":
+        raise InputError("tells only how", field="-o", hint="leave it out to have it done")
+
+
+def _apply_on_cluster(
+    job: str, source: str, settings: tuple[str, ...], number: int, write: str | None, *, yes: bool, dry_run: bool
+) -> None:
+    """Fix N of a job on a live cluster: told, and done where that is said."""
+    from muster.answers.by_hand.quoting import quoted
+    from muster.answers.forecast import Budget
+    from muster.answers.live import open_live
+    from muster.answers.view import View
+    from muster.answers.why import why
+    from muster.cli.apply_live import Order, apply_live
+    from muster.cli.source import settings_given
+    from muster.engine.config import config_of
+
+    reading = open_live(source, say)
+    given = settings_given(settings)
+    view = View(reading.snapshot, config_of({**dict(reading.snapshot.settings), **given}) if given else None)
+    told = why(view, _asked(job), budget=Budget())
+    fix = _chosen(view, told, number, write)
+    next_line = f"muster why {quoted(told.workload.name)}{again(source, None)}"
+    apply_live(view, fix, reading, Order(source, again(source, None, always=True), next_line, yes, dry_run))
 
 
 def show_why(view: View, told: Why, of: str = "") -> None:
@@ -158,8 +208,20 @@ def _print_apply(
     view: View, told: Why, number: int, source: str, at: str | None, write: str | None, output: str
 ) -> None:  # fmt: skip
     """How a fix is carried out; with ``write`` the snapshot with it goes to a file."""
-    from muster.answers.apply import lines, save_applied
+    from muster.answers.apply import lines
     from muster.answers.documents import apply_document
+
+    fix = _chosen(view, told, number, write)
+    if output != "table":
+        emit_document(apply_document(view, fix), output)
+        return
+    for line in lines(view, fix, again(source, at, always=True)):
+        click.echo(line)
+
+
+def _chosen(view: View, told: Why, number: int, write: str | None) -> Fix:
+    """The fix of a number; with ``write`` the snapshot with it goes to a file. Raises `InputError`."""
+    from muster.answers.apply import save_applied
     from muster.errors import InputError
     from muster.traces.files import check_target
 
@@ -171,11 +233,7 @@ def _print_apply(
         check_target(write, "--write")
         save_applied(view, fix, write)
         say(f"{write}: the snapshot with it.")
-    if output != "table":
-        emit_document(apply_document(view, fix), output)
-        return
-    for line in lines(view, fix, source, at):
-        click.echo(line)
+    return fix
 
 
 def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:
