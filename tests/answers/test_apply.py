@@ -121,7 +121,7 @@ def test_where_a_snapshot_is_from_nobody_knows_both_are_told_and_a_wait_needs_no
         "Slurm",
     ]
     assert application(view, Fix("wait", "wait")).by_hand == ()
-    assert "Nothing is to be done." in list(lines(view, Fix("wait", "wait"), "x.snap"))
+    assert "Nothing is to be done." in list(lines(view, Fix("wait", "wait"), " --from x.snap"))
 
 
 def test_what_is_stopped_goes_on_when_the_gang_has_started() -> None:
@@ -166,7 +166,7 @@ def test_no_name_becomes_a_command() -> None:
 def test_the_text_names_what_to_do_and_its_whatif_is_read_back() -> None:
     view = View(replace(small_snapshot(), source="kubectl:dump.json"))
     fix = Fix("preempt", "stop 1 job (small)", (Stop("small"),), 7200.0, 0.0, 120.0, 1.25, ("small",))
-    text = list(lines(view, fix, "a b.snap"))
+    text = list(lines(view, fix, " --from 'a b.snap'"))
     assert text[:2] == [
         "Stop 1 job (small).",
         "Costs others 2 GPU-hours lost; starts in 2 min; its own work takes 1.25 times as long.",

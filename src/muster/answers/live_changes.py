@@ -16,6 +16,7 @@ from msgspec import Struct
 from muster.answers.by_hand.quoting import quoted
 from muster.answers.changes import AddNodes, Change, EndReservation, Move, SetJob, SetLimit, SetNodes, SetQuota, Stop
 from muster.answers.live import Reading
+from muster.backends.kubernetes.changes import JSON_PATCH
 from muster.kube.kinds import JOB_SETS, JOBS, NODES, PODS
 from muster.kube.nodes import LEVEL_LABELS
 from muster.kube.objects import KubeNode, KubePod
@@ -23,7 +24,7 @@ from muster.kube.owners import Gang, gang_of
 from muster.kube.world import Kind
 from muster.model.fleet import HOST
 
-MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+MERGE = "application/merge-patch+json"
 SPARE_TAINT = "muster.dev/spare"
 _KUEUE = "kueue.x-k8s.io"
 _LEVELS = {level: labels[0] for level, labels in LEVEL_LABELS} | {HOST: "kubernetes.io/hostname"}

@@ -11,6 +11,8 @@ from muster.backends.kubernetes.api import ApiError, ApiServer
 from muster.errors import ClusterError
 from muster.kube.world import Kind
 
+JSON_PATCH = "application/json-patch+json"
+
 
 class Write(Protocol):
     """What is written: a patch of an object, or a subresource of it that is posted."""
@@ -63,6 +65,6 @@ def _refusal(error: ApiError, write: Write) -> str:
         return f"{where} must not be evicted now: a disruption budget allows no more; {error.message}"
     if error.status == 404:
         return f"{where} is there no more; ask anew"
-    if (error.status in (409, 422) and "test operation" in error.message) or error.status == 409:
+    if error.status == 409 or (error.status == 422 and write.content_type == JSON_PATCH):  # what it tests is not so
         return f"{where} has changed meanwhile; ask anew"
     return f"{where}: the server refuses it: {' '.join(error.message.split())[:400]}"
