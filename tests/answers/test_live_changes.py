@@ -46,11 +46,14 @@ def patch(what: str, body: str, form: str = "merge") -> str:
     return f"kubectl {what} --type {form} -p '{body}'"
 
 
-SPARE = patch(
-    "patch nodes c",
-    '[{"op":"test","path":"/spec/taints/4/key","value":"muster.dev/spare"},{"op":"remove","path":"/spec/taints/4"}]',
-    "json",
-)
+SPARE = [
+    patch("patch nodes c", '{"metadata":{"labels":{"muster.dev/spare":null}}}'),
+    patch(
+        "patch nodes c",
+        '[{"op":"test","path":"/spec/taints/4/key","value":"muster.dev/spare"},{"op":"remove","path":"/spec/taints/4"}]',
+        "json",
+    ),
+]
 DEDICATED = patch(
     "patch nodes c",
     '[{"op":"test","path":"/spec/taints/3/key","value":"dedicated"},{"op":"remove","path":"/spec/taints/3"},'
@@ -73,7 +76,7 @@ WRITES: dict[str, tuple[Change, list[str], list[str]]] = {
     "one that is made anew, too": (Stop("ns/web-1"), [evict("web-1")], []),
     "uncordon": (SetNodes(("b",), "uncordon"), [patch("patch nodes b", '{"spec":{"unschedulable":null}}')], []),
     "a taint, wherever it is": (SetNodes(("c",), "untaint", "dedicated"), [DEDICATED], []),
-    "a spare node": (SetNodes(("c",), "unspare"), [SPARE], []),
+    "a spare node": (SetNodes(("c",), "unspare"), SPARE, []),
     "another queue": (
         SetJob("ns/train", queue="prod"),
         [patch("-n ns patch jobs.batch train", '{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":"prod"}}}')], [],

@@ -195,6 +195,30 @@ def test_how_a_node_is_paid_for_and_what_shuts_it() -> None:
     assert (other.schedulable, other.reason, other.taints[0].key) == (False, "cordoned", "k")
 
 
+CLOSED = "node.kubernetes.io/"
+
+
+@pytest.mark.parametrize(
+    ("unschedulable", "ready", "keys", "kept"),
+    [
+        (True, "True", ("unschedulable",), ()),
+        (None, "False", ("not-ready",), ()),
+        (None, "Unknown", ("unreachable",), ()),
+        (True, "True", ("unschedulable", "disk-pressure"), ("disk-pressure",)),
+        (None, "True", ("not-ready",), ("not-ready",)),  # the controller has not caught up: the taint still counts
+    ],
+)
+def test_a_taint_that_only_says_that_a_node_is_closed_is_no_obstacle_of_its_own(
+    unschedulable: bool | None, ready: str, keys: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
+    found = node(
+        "n", unschedulable=unschedulable, taints=[{"key": CLOSED + key, "effect": "NoSchedule"} for key in keys]
+    )
+    found["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    (one,) = translated(found).snapshot.fleet.nodes
+    assert [taint.key for taint in one.taints] == [CLOSED + key for key in kept]
+
+
 def test_instances_that_are_not_alike_on_all_gpus() -> None:
     layouts = carve("H100-SXM5-80GB", (("1g.10gb", 3), ("3g.40gb", 3)))
     assert layouts is not None

@@ -18,14 +18,13 @@ from muster.answers.changes import AddNodes, Change, EndReservation, Move, SetJo
 from muster.answers.live import Reading
 from muster.backends.kubernetes.changes import JSON_PATCH
 from muster.kube.kinds import JOB_SETS, JOBS, NODES, PODS
-from muster.kube.nodes import LEVEL_LABELS
+from muster.kube.nodes import LEVEL_LABELS, SPARE_LABEL
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.owners import Gang, gang_of
 from muster.kube.world import Kind
 from muster.model.fleet import HOST
 
 MERGE = "application/merge-patch+json"
-SPARE_TAINT = "muster.dev/spare"
 _KUEUE = "kueue.x-k8s.io"
 _LEVELS = {level: labels[0] for level, labels in LEVEL_LABELS} | {HOST: "kubernetes.io/hostname"}
 _SUSPENDED = {"Job": JOBS, "JobSet": JOB_SETS}
@@ -85,14 +84,16 @@ def writes_of(changes: Sequence[Change], reading: Reading) -> Writes:
 
 class _Maker:
     def __init__(self, reading: Reading, changes: Sequence[Change]) -> None:
+        self._nodes = reading.world.of(NODES, KubeNode)
+        self._pods = reading.world.of(PODS, KubePod)
+        self._seen = reading.seen
         self._taints: dict[str, list[str]] = {}
         for change in changes:
             if isinstance(change, SetNodes) and change.what in ("untaint", "unspare"):
                 for name in change.names:
-                    self._taints.setdefault(name, []).append(_taint_of(change))
-        self._nodes = reading.world.of(NODES, KubeNode)
-        self._pods = reading.world.of(PODS, KubePod)
-        self._seen = reading.seen
+                    key = change.key if change.what == "untaint" else SPARE_LABEL
+                    if any(taint.key == key for taint in self._nodes[name].spec.taints or ()):
+                        self._taints.setdefault(name, []).append(key)
         self.later: list[Write] = []
         self.refused: list[str] = []
 
@@ -143,8 +144,11 @@ class _Maker:
             for name in change.names:
                 yield Write(NODES, "", name, {"spec": {"unschedulable": None}}, f"node {name} is uncordoned")
         elif change.what in ("untaint", "unspare"):
-            # one write a node for all of its taints, as their places shift when one goes
             for name in change.names:
+                if change.what == "unspare":
+                    body = {"metadata": {"labels": {SPARE_LABEL: None}}}
+                    yield Write(NODES, "", name, body, f"node {name} is no spare any more")
+                # one write a node for all of its taints, as their places shift when one goes
                 if keys := self._taints.pop(name, None):
                     done = f"node {name} loses the taint{'s' if len(keys) > 1 else ''} {' and '.join(keys)}"
                     yield Write(NODES, "", name, self._without_taints(name, keys), done, JSON_PATCH)
@@ -172,10 +176,6 @@ class _Maker:
             return
         body = _job_patch(change)
         yield Write(JOBS, gang.namespace, gang.name, body, f"Job {gang.namespace}/{gang.name} is changed")
-
-
-def _taint_of(change: SetNodes) -> str:
-    return change.key if change.what == "untaint" else SPARE_TAINT
 
 
 def _job_patch(change: SetJob) -> dict[str, Any]:

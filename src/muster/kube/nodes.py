@@ -119,6 +119,10 @@ def topologies_in(world: World) -> list[KubeTopology]:
     return list(found.values())
 
 
+CLOSING_TAINTS = frozenset(f"node.kubernetes.io/{why}" for why in ("unschedulable", "not-ready", "unreachable"))
+"""Set by the node lifecycle controller on nodes that are cordoned or not ready."""
+
+
 class NodeReader:
     """Reads nodes; GPUs that are alike are one object, however many nodes have them.
 
@@ -160,6 +164,8 @@ class NodeReader:
             lacks = "cpu" if "cpu" not in sizes else "memory"
             self._notes.add("Node", meta.name, "status.allocatable", f"states no {lacks}: it takes no pods")
             reason = reason or f"states no {lacks}"
+        # a node that is closed anyway has a taint that says so, which goes by itself when it is opened
+        taints = [one for one in spec.taints or () if not (reason and one.key in CLOSING_TAINTS)]
         marked = self._marks.of(labels, meta.name) if len(self._marks) else {}
         gpus = self._with_dra(found, self._read_gpus(found, sizes, labels), labels)
         if gpus.mode is WHOLE:
@@ -172,7 +178,7 @@ class NodeReader:
             self._amount(meta.name, sizes, "memory"),
             gpus.devices,
             labels=tuple(sorted({**labels, **marked}.items())),
-            taints=tuple(sorted({Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()})),
+            taints=tuple(sorted({Taint(one.key, one.value or "", one.effect) for one in taints})),
             topology=tuple(first_of(labels, level.labels) for level in self.levels),
             schedulable=not reason,
             reason=reason,

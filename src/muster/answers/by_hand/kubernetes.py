@@ -145,7 +145,8 @@ class Hand:
         elif change.what == "untaint":
             yield f"kubectl taint nodes {names} {_q(change.key + '-')}"
         elif change.what == "unspare":
-            yield f"kubectl taint nodes {names} muster.dev/spare-"
+            yield f"kubectl label nodes {names} muster.dev/spare-"
+            yield f"kubectl taint nodes {names} muster.dev/spare-  # where they have it"
         else:
             yield f"# {change}"
 

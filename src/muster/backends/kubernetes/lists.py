@@ -60,13 +60,15 @@ async def read_world(
     discovery = await server.discover()
     world = World()
     denied: list[Denied] = []
+    understood = {kind.group for kind in kinds if discovery.find(kind) is not None}
+    """Groups of which a version is known; what is left out of them is of another version, and has its like there."""
 
     async def read(kind: Kind, struct: type[KubeObject]) -> None:
         found = discovery.find(kind)
         if found is None:
             known = ", ".join(discovery.versions(kind))
             world.missing[kind.name] = f"served only as {known}, which is not known" if known else "not served"
-            if known:
+            if known and kind.group not in understood:
                 server.warnings.append(f"{kind.name} is {world.missing[kind.name]}: it is left out.")
             return
         try:
