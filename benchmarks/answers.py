@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/answers.py [--nodes 10000] [--gangs 115000] [--runs 5] [--snapshot FILE]
 
 The snapshot is made once (some minutes; kept in FILE, by default in the temporary folder): gangs of 200 shapes in 200
-queues after one cycle. Each command runs once before it is timed, so that its kernels are compiled. The bound is to
-import NumPy, without which there is no answer. Then what the library calls inside take, as CPU time of one process.
+queues after one cycle. Each command runs once before it is timed, so that its kernels are compiled, and its modules, as
+those of an installed package are. The bound is to import NumPy, without which there is no answer. Then what the library
+calls inside take, as CPU time of one process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 QUEUES = 200
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 MUSTER = "from muster.cli.main import run; run()"
 
 
@@ -45,7 +47,7 @@ def make(path: Path, nodes: int, gangs: int) -> None:
 def timed(command: Sequence[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process, which may end with 0 (yes) or 1 (no)."""
     before, started = os.times(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = subprocess.run(command, capture_output=True, check=False, text=True, env=ENVIRONMENT)
     wall_s, after = time.perf_counter() - started, os.times()
     if done.returncode not in (0, 1) or "Traceback" in done.stderr:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from muster.answers.fixes import Fix
 from muster.answers.fleet_table import flavors
 from muster.answers.forecast import Forecast, forecasts
 from muster.answers.how import by_hand
@@ -17,6 +16,9 @@ from muster.answers.sentences import tag
 from muster.answers.view import View
 from muster.answers.why import Why
 from muster.engine.explain import Funnel
+
+if TYPE_CHECKING:
+    from muster.answers.fixes import Fix
 
 WHY, QUEUE, FLEET = "muster.why/v1", "muster.queue/v1", "muster.fleet/v1"
 

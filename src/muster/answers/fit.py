@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.answers.fixes import Fix, find_fixes
 from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.hostlist import compress
 from muster.answers.specs.base import Note, Specs
@@ -32,8 +31,10 @@ from muster.model.parallelism import Parallelism, check_parallelism
 from muster.model.plan import Decision, Evict, Migrate, Place, Plan, Quarantine, Resize
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
-from muster.planning.placed import Placements
 from muster.traces.files import near
+
+if TYPE_CHECKING:
+    from muster.answers.fixes import Fix
 
 OWN_KINDS = frozenset(
     ("topology", "limit", "flavor", "selector", "taint", "host", "shape", "smaller", "queue", "hold", "labels")
@@ -192,8 +193,11 @@ def fit(
     """
     workloads, notes = submitted(snapshot, specs, asked or Asked())
     view = FitView(replace(snapshot, fleet=specs.fleet), workloads, config)
-    placements = Placements(specs.fleet) if any(each.parallelism for each in workloads) else None
-    if placements is not None:
+    placements = None
+    if any(each.parallelism for each in workloads):
+        from muster.planning.placed import Placements
+
+        placements = Placements(specs.fleet)
         for workload in workloads:
             placements.check(workload)
     answers: list[Answer] = []
@@ -276,6 +280,8 @@ def _waits(view: FitView, workload: Workload, specs: Specs, budget: Budget | Non
 def changes_that_fit(view: FitView, answer: Answer, specs: Specs) -> Changes:
     """By which changes a gang that waits would start now: first those of the work itself, then those of others' or of
     the fleet; each tried with the scheduler's own cycle (`muster.answers.fixes`)."""
+    from muster.answers.fixes import find_fixes
+
     start_s = answer.forecast.expected_s if answer.forecast else None
     found = find_fixes(view, answer.workload.name, limit=MOST_CHANGES, start_s=start_s).fixes
     told = [replace(each, title=in_words(each.title, specs)) for each in found if each.changes]

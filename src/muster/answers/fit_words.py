@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from muster.answers.fit import Answer, Delayed, Displaced, FitView
-from muster.answers.fixes import Fix
 from muster.answers.sentences import tag
 from muster.answers.times import EPOCH_S, moment, span
 from muster.answers.words import gpus, listed, plural, pods_of
+
+if TYPE_CHECKING:
+    from muster.answers.fixes import Fix
 
 MOST_DOMAINS = 6
 MOST_NODES_TEXT = 400

@@ -33,8 +33,6 @@ from muster.errors import InputError
 from muster.model.reasons import Reason, Tier
 from muster.model.snapshot import Key, Snapshot
 from muster.model.workload import Workload
-from muster.sim.cluster_run import ClusterRun
-from muster.sim.run_inputs import RunOptions
 
 MOST_AHEAD = 1000
 """So many names of gangs ahead are told at most; ``ahead_count`` counts them all."""
@@ -281,6 +279,9 @@ class _Forecaster:
         self, after: Snapshot, world: int, run_times: tuple[Floats, Floats], names: Sequence[str], most: int
     ) -> tuple[_Future, int]:
         """The future in one of the worlds, and how many events it took."""
+        from muster.sim.cluster_run import ClusterRun
+        from muster.sim.run_inputs import RunOptions
+
         runs_s, waits_s = (each[:, world].tolist() for each in run_times)
         running = tuple(
             replace(each, workload=replace(each.workload, duration_s=seconds))

@@ -7,11 +7,11 @@ of the gang's demands makes the difference, and whether room is short or only in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.answers.fixes import Fix, find_fixes
 from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.sentences import Facts, also, headline
 from muster.answers.view import Found, View
@@ -23,6 +23,9 @@ from muster.engine.scheduler import nearest
 from muster.model.plan import Place
 from muster.model.reasons import NO_ROOM, Reason, Tier
 from muster.model.workload import Workload
+
+if TYPE_CHECKING:
+    from muster.answers.fixes import Fix
 
 
 class Blocker(Struct, frozen=True):
@@ -87,6 +90,8 @@ def why(view: View, name: str, *, budget: Budget | None = None) -> Why:
     told = blocked(view, gang)
     if budget is None:
         return told
+    from muster.answers.fixes import find_fixes
+
     start = forecast(view, gang.workload.name, budget=budget)
     found = find_fixes(view, gang.workload.name, start_s=start.expected_s)
     return replace(told, forecast=start, fixes=found.fixes, untried=found.untried)

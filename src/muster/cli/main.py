@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -41,6 +42,9 @@ COMMANDS = {
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help (one place for both)."""
+
+COLLECT_EVERY = 50_000
+"""So many more objects before the collector looks for cycles: commands make many objects, and hardly a cycle."""
 
 
 class LazyGroup(click.Group):
@@ -113,6 +117,7 @@ def run(args: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, who then wants none of it
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    gc.set_threshold(COLLECT_EVERY)
     try:
         _refuse_undecodable(sys.argv[1:] if args is None else args)
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")

@@ -182,9 +182,15 @@ class Waiting:
     def firsts(self) -> list[int]:
         """The first row of each claim."""
         groups = self.by_kind
-        heads = groups.rows[groups.starts[:-1]].tolist()
-        bounds = zip(groups.bounds[:-1], groups.bounds[1:], strict=True)
-        return [min(heads[first:last], key=self.order_of) for first, last in bounds]
+        heads = groups.rows[groups.starts[:-1]]
+        heads = heads[np.lexsort((self.since_s[heads], self.level[heads], groups.claims))]
+        level, since_s = self.level[heads], self.since_s[heads]
+        same = np.append((level[1:] == level[:-1]) & (since_s[1:] == since_s[:-1]), False)
+        found: list[int] = []
+        for first, last in zip(groups.bounds[:-1], groups.bounds[1:], strict=True):
+            tied = first + 1 < last and same[first]  # then names tell
+            found.append(min(heads[first:last].tolist(), key=self.order_of) if tied else int(heads[first]))
+        return found
 
     def next_within(self, claim: int, after: Order | None, milli: int) -> int | None:
         """The first row of a claim behind ``after`` (None: of all) that may run with ``milli``, if any."""
