@@ -83,6 +83,7 @@ def told(scheduler: Scheduler) -> list[object]:
             while gang is not None:
                 asked.append((milli, gang.workload))
                 gang = pending.next_within(claim, gang, milli)
+    asked.append([gang.workload.name for gang in pending] == list(pending.gangs))
     for gang in list(pending):
         asked += [gang.workload, gang.order, scheduler.ahead_of(gang), list(names_ahead(scheduler, gang))]
         asked.append([[each.workload.name for each in some] for some in scheduler.groups_ahead(gang)])

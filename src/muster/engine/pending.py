@@ -95,6 +95,21 @@ class Gangs(Mapping[str, Gang]):
             if row is None or gang is not made.get(row):
                 yield name
 
+    def every(self) -> list[Gang]:
+        """All gangs in this order."""
+        waiting = self.waiting
+        if waiting is None:
+            return list(self.awake.values())
+        first, claims = waiting.every(), waiting.claim.tolist()
+        found = [
+            gang
+            for gang, claim in zip(first, claims, strict=True)
+            if self.sleeping[claim] or self.awake.get(gang.workload.name) is gang
+        ]
+        rows = waiting.row_of
+        later = ((rows.get(name), gang) for name, gang in self.awake.items())
+        return found + [gang for row, gang in later if row is None or gang is not first[row]]
+
 
 class Pending:
     """All gangs that wait: by kind and claim, by claim and kind, and by claim and the least GPU that they run with.
@@ -171,7 +186,7 @@ class Pending:
         return len(self.gangs)
 
     def __iter__(self) -> Iterator[Gang]:
-        return iter(self.gangs.values())
+        return iter(self.gangs.every())
 
     @property
     def claims(self) -> Iterable[Claim]:

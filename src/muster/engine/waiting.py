@@ -101,6 +101,14 @@ class Waiting:
             gang = self.made[row] = self._make(workload, self.kinds[int(self.kind[row])])
         return gang
 
+    def every(self) -> list[Gang]:
+        """The gangs of all rows."""
+        if len(self.made) < len(self):
+            for row, _ in enumerate(self._workloads):  # of a table all are made at once, which is faster
+                if row not in self.made:
+                    self.gang(row)
+        return [self.made[row] for row in range(len(self))]
+
     def order_of(self, row: int) -> Order:
         """As that of its gang."""
         return self.levels[int(self.level[row])], float(self.since_s[row]), self.names[row]
