@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.kube.translate import Translation
@@ -136,12 +138,14 @@ def test_queues_of_two_systems_that_are_called_the_same_are_told_apart() -> None
     assert found.seen["ns/k"].workload.queue == "kai/default"
 
 
-def test_a_resource_quota_of_gpus_is_named() -> None:
+@pytest.mark.parametrize(("used", "told"), [("6", False), ("8", True)])
+def test_a_resource_quota_of_gpus_that_is_used_up_is_named(used: str, told: bool) -> None:
     limit = thing("""
       apiVersion: v1
       kind: ResourceQuota
       metadata: {name: q, namespace: ns}
-      status: {hard: {requests.nvidia.com/gpu: "8", cpu: "9"}, used: {requests.nvidia.com/gpu: "6"}}
+      status: {hard: {requests.nvidia.com/gpu: "8", cpu: "9"}}
     """)
-    found = translated(node("n1"), limit)
-    assert notes(found) == [("ResourceQuota", "ns/q", "its namespace may hold 8 GPUs and holds 6")]
+    limit["status"]["used"] = {"requests.nvidia.com/gpu": used}
+    text = "its namespace holds all 8 GPUs that it may: no more pods are made there"
+    assert notes(translated(node("n1"), limit)) == ([("ResourceQuota", "ns/q", text)] if told else [])

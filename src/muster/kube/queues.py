@@ -338,9 +338,13 @@ class QueueReader:
             hard = each.status.hard or each.spec.hard or {}
             used = each.status.used or {}
             for resource in hard:
-                if resource.removeprefix("requests.").removeprefix("limits.") in GPU_RESOURCES:
-                    what = f"its namespace may hold {hard[resource]} GPUs and holds {used.get(resource, 0)}"
-                    self._notes.add("ResourceQuota", key, f"spec.hard['{resource}']", what)
+                if resource.removeprefix("requests.").removeprefix("limits.") not in GPU_RESOURCES:
+                    continue
+                where = f"spec.hard['{resource}']"
+                most = self._amount("ResourceQuota", key, hard[resource], where, 1)
+                if self._amount("ResourceQuota", key, used.get(resource, 0), where, 1) >= most:
+                    what = f"its namespace holds all {most:,} GPUs that it may: no more pods are made there"
+                    self._notes.add("ResourceQuota", key, where, what)
 
 
 def _cohort(name: str, queues: Mapping[str, object]) -> str:
