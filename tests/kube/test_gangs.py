@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from muster.kube.translate import Seen
+from muster.kube.translate import Seen, Translator
 
-from .objects import node, pod, thing, translated
+from .objects import NOW_S, node, pod, thing, translated, world
 
 JOB = """
 apiVersion: batch/v1
@@ -151,3 +151,19 @@ def test_only_the_pods_of_a_scheduler_wait_for_it() -> None:
 def test_things_of_one_name_are_told_apart() -> None:
     found = translated(node("n1"), thing(JOB), of_job(0), pod("train", 1))
     assert set(found.seen) == {"ns/train", "ns/train.pod"}
+
+
+def test_what_is_not_counted_is_noted_each_time() -> None:
+    ports = {"containers": [{"resources": {}, "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    group = thing(GROUP)
+    group["spec"]["parentCompositePodGroupName"] = "whole"
+    things = [group, in_group("p-0"), pod("a", spec=ports), pod("b", spec=ports | {"preemptionPolicy": "Never"})]
+    translator = Translator(world(node("n1"), *things))
+    first, again = translator.translate(NOW_S).notes, translator.translate(NOW_S).notes
+    assert first == again
+    assert {(each.kind, each.name, each.field, each.count) for each in first} == {
+        ("PodGroup", "ns/g", "spec.parentCompositePodGroupName", 1),
+        ("PodGroup", "ns/g", "topology", 1),
+        ("Pod", "ns/a", "spec.containers.ports", 2),
+        ("Pod", "ns/b", "spec.preemptionPolicy", 1),
+    }

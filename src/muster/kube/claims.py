@@ -54,6 +54,8 @@ class ClaimReader:
     def said(self, gang: Gang, pods: list[KubePod]) -> Declared:
         """What is said of a gang beside its pods."""
         said = declared(gang, self._world, pods)
+        for where, text in said.notes:
+            self._notes.add(gang.kind, f"{gang.namespace}/{gang.name}", where, text)
         workload = self.kueue.of(gang, pods)
         return with_kueue(said, workload) if workload is not None else said
 

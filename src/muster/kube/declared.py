@@ -58,6 +58,7 @@ class Declared(Struct):
         queue, priority, priority_class: where the object says them itself; ``system`` says whose queue.
         time_limit_s: how long it may run.
         hold: why it is not to start; empty: it may.
+        notes: fields that are not counted, and what is made of them.
     """
 
     meta: Meta | None = None
@@ -76,6 +77,7 @@ class Declared(Struct):
     priority_class: str = ""
     time_limit_s: float | None = None
     hold: str = ""
+    notes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     @property
     def created_s(self) -> float | None:
@@ -110,6 +112,7 @@ def _grouped(said: Declared, gang: Gang, world: World, meta: Meta) -> Declared:
                 queue=found.queue or said.queue,
                 system=found.system if found.queue else said.system,
                 priority_class=said.priority_class or found.priority_class,
+                notes=[*said.notes, *found.notes],
             )
     return said
 
@@ -233,6 +236,7 @@ def _pod_group(gang: Gang, world: World, pods: Sequence[KubePod]) -> Declared:
     policy, constraints = spec.scheduling_policy, spec.scheduling_constraints
     least = policy.gang.min_count if policy is not None and policy.gang is not None else None
     keys = [each.key for each in (constraints.topology if constraints is not None else None) or () if each.key]
+    parent = spec.parent_composite_pod_group_name
     return Declared(
         found.metadata,
         least=least or 1,
@@ -240,6 +244,7 @@ def _pod_group(gang: Gang, world: World, pods: Sequence[KubePod]) -> Declared:
         required=keys[0] if keys else "",
         priority=spec.priority,
         priority_class=spec.priority_class_name or "",
+        notes=[("spec.parentCompositePodGroupName", f"{parent}: it starts by itself here")] if parent else [],
     )
 
 
@@ -270,7 +275,8 @@ def _member_group(world: World, kind: Kind, system: str, key: str) -> Declared:
         return Declared()
     spec = found.spec
     least = spec.min_member or 1
-    place = spec.topology_constraint
+    place, network = spec.topology_constraint, spec.network_topology
+    told = [("spec.networkTopology", "asks for a tier of HyperNodes, which are not read")] if network else []
     return Declared(
         found.metadata,
         least=least,
@@ -281,6 +287,7 @@ def _member_group(world: World, kind: Kind, system: str, key: str) -> Declared:
         queue=spec.queue or "",
         system=system,
         priority_class=spec.priority_class_name or "",
+        notes=told,
     )
 
 

@@ -32,7 +32,7 @@ from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, KubeNode, Quantity, first_of, parse_quantity
 from muster.kube.queue_objects import KubeTopology
 from muster.kube.world import World
-from muster.model.fleet import HOST, MOST_GPUS_PER_NODE, Node, Taint, Topology
+from muster.model.fleet import HOST, MOST_GPUS_PER_NODE, Device, Node, Taint, Topology
 
 __all__ = ["LEVEL_LABELS", "MODEL_LABELS", "Level", "NodeReader", "level_name", "levels_of"]
 
@@ -132,13 +132,15 @@ class NodeReader:
         modes: of the nodes by name, where one ``nvidia.com/gpu`` is no whole GPU, what it is.
         models: the GPU models that were met, with the least memory of one; 0: not known.
         shares: sizes and ways of the shares that ``nvidia.com/gpu.shared`` is of.
+        version: another one when ``models`` or ``shares`` have changed.
     """
 
     def __init__(self, levels: Sequence[Level], marks: Marks, notes: Notes, dra: DraReader) -> None:
         self.levels = tuple(levels)
         self.purchase: Callable[[Mapping[str, str]], str] | None = None
         self._marks, self._notes, self._dra = marks, notes, dra
-        self._gpus: dict[tuple[object, ...], NodeGpus] = {}
+        self._gpus: dict[tuple[object, ...], tuple[NodeGpus, tuple[tuple[str, str], ...]]] = {}
+        self.version = 0
         self._alike: dict[NodeGpus, NodeGpus] = {}
         self.modes: dict[str, GpuMode] = {}
         self.models: dict[str, int] = {}
@@ -198,9 +200,7 @@ class NodeReader:
             text = "and a driver's ResourceSlice tell of the same GPUs: they count once here, and kube-scheduler gives"
             self._notes.add("Node", found.metadata.name, "status.allocatable", f"{text} each of them out twice")
         sharing = self._dra.sharing(published) if len(devices) == len(published) else ""
-        for device in devices:
-            least = self.models.get(device.model, device.memory_bytes)
-            self.models[device.model] = min(least, device.memory_bytes)
+        self._met(devices)
         return NodeGpus(devices, sharing, gpus.mode)
 
     def _read_gpus(self, found: KubeNode, sizes: Mapping[str, Quantity], labels: Mapping[str, str]) -> NodeGpus:
@@ -212,27 +212,34 @@ class NodeReader:
             tuple(gpu_labels.items()),
             found.metadata.annotation(HAMI_REGISTER),
         )
+        name = found.metadata.name
         known = self._gpus.get(key)
         if known is None:
-            name = found.metadata.name
+            said: list[tuple[str, str]] = []
 
             def amount(resource: str, allocatable: bool) -> int:
                 return self._amount(name, sizes if allocatable else capacity, resource)
 
-            def say(field: str, text: str) -> None:
-                self._notes.add("Node", name, field, text)
-
-            gpus = node_gpus(found, sizes, amount, say)
+            gpus = node_gpus(found, sizes, amount, lambda field, text: said.append((field, text)))
             if len(gpus.devices) > MOST_GPUS_PER_NODE:
-                say("status.capacity", f"has more than {MOST_GPUS_PER_NODE} GPUs: the others are left out")
+                said.append(("status.capacity", f"has more than {MOST_GPUS_PER_NODE} GPUs: the others are left out"))
                 gpus = msgspec.structs.replace(gpus, devices=gpus.devices[:MOST_GPUS_PER_NODE])
-            known = self._gpus[key] = self._alike.setdefault(gpus, gpus)
-            for device in known.devices:
-                least = self.models.get(device.model, device.memory_bytes)
-                self.models[device.model] = min(least, device.memory_bytes)
+            known = self._gpus[key] = self._alike.setdefault(gpus, gpus), tuple(said)
+            self._met(known[0].devices)
             if amount(SHARED, False) and gpus.sharing:
                 self.shares[share_milli(labels), gpus.sharing] = None
-        return known
+                self.version += 1
+        for field, text in known[1]:
+            self._notes.add("Node", name, field, text)
+        return known[0]
+
+    def _met(self, devices: Sequence[Device]) -> None:
+        """GPU models are in the cluster: what pods ask for by memory or profile is told by them."""
+        for device in devices:
+            least = min(self.models.get(device.model, device.memory_bytes), device.memory_bytes)
+            if self.models.get(device.model) != least:
+                self.models[device.model] = least
+                self.version += 1
 
     def _amount(self, node: str, sizes: Mapping[str, Quantity], name: str, scale: int = 1) -> int:
         if name not in sizes:

@@ -151,11 +151,18 @@ class Resources(Struct):
     limits: dict[str, Quantity] | None = None
 
 
+class Port(Struct, rename="camel"):
+    """A container's port."""
+
+    host_port: int | None = None
+
+
 class Container(Struct, rename="camel"):
     """A container; ``restart_policy`` Always on an init container makes it a sidecar."""
 
     name: str = ""
     resources: Resources | None = None
+    ports: list[Port] | None = None
     restart_policy: str | None = None
 
 

@@ -39,14 +39,20 @@ KAI_RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
 _MOST = 2**53
 
 
+_Said = tuple[str, str]
+"""A field, and what was made of it: all pods that are alike are noted for it."""
+
+
 class ShapeReader:
     """Reads the shapes of pods; pods whose specs are alike in what matters are read once."""
 
     def __init__(self, world: World, nodes: NodeReader, marks: Marks, notes: Notes, dra: DraReader) -> None:
         self._world, self._nodes, self._marks, self._notes = world, nodes, marks, notes
         self.dra = dra
-        self._known: dict[bytes, PodShape] = {}
-        self._modes: dict[tuple[int, tuple[tuple[str, str], ...]], GpuMode] = {}
+        self._known: dict[bytes, tuple[PodShape, tuple[_Said, ...]]] = {}
+        self._said: list[_Said] = []
+        self._version = -1
+        self._modes: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[GpuMode, ...]] = {}
         self._encoder = msgspec.msgpack.Encoder()
 
     def shape(self, pod: KubePod) -> PodShape:
@@ -61,16 +67,27 @@ class ShapeReader:
             (
                 spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.node_selector,
                 spec.affinity and spec.affinity.node_affinity, spec.tolerations, places,
-                spec.runtime_class_name, told, mode, pod.metadata.namespace in KAI_RESERVATIONS,
+                spec.preemption_policy, told, mode, pod.metadata.namespace in KAI_RESERVATIONS,
             )
         )  # fmt: skip
+        if self._version != self._nodes.version:
+            self._version = self._nodes.version
+            self._known.clear()
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._read(pod, places, mode)
-        return self.dra.shape(pod, known) if self.dra.concerns(pod) else known
+            self._said.clear()
+            shape = self._read(pod, places, mode)
+            known = self._known[key] = shape, tuple(self._said)
+        shape, said = known
+        for where, text in said:
+            self._notes.add("Pod", f"{pod.metadata.namespace}/{pod.metadata.name}", where, text)
+        return self.dra.shape(pod, shape) if self.dra.concerns(pod) else shape
+
+    def _say(self, where: str, text: str) -> None:
+        self._said.append((where, text))
 
     def _read(self, pod: KubePod, places: list[list[Term]], mode: GpuMode) -> PodShape:
-        spec, name = pod.spec, f"{pod.metadata.namespace}/{pod.metadata.name}"
+        spec = pod.spec
 
         def amount(resources: Mapping[str, Quantity], resource: str, scale: int, where: str) -> int:
             if resource not in resources:
@@ -82,71 +99,75 @@ class ShapeReader:
             if 0 <= found < _MOST:
                 return found
             what = f"{resource} is no amount that makes sense: it counts as 0"
-            self._notes.add("Pod", name, f"spec.{where}", what)
+            self._say(f"spec.{where}", what)
             return 0
 
-        shape = self._gpu_parts(pod_shape(spec, amount), pod, name, mode, amount)
+        shape = self._gpu_parts(pod_shape(spec, amount), pod, mode, amount)
+        if any(port.host_port for each in spec.containers or () for port in each.ports or ()):
+            self._say("spec.containers.ports", "asks for ports of its node: that they may be taken is not counted")
+        if spec.preemption_policy == "Never":
+            self._say("spec.preemptionPolicy", "is Never: that it stops nobody is not counted")
         selector = dict(shape.node_selector)
         asked = spec.affinity and spec.affinity.node_affinity
         required = asked and asked.required_during_scheduling_ignored_during_execution
         if required is not None:
-            self._require(selector, required.node_selector_terms or [], name, "spec.affinity.nodeAffinity", "nodes of")
+            self._require(selector, required.node_selector_terms or [], "spec.affinity.nodeAffinity", "nodes of")
         for terms in places:
-            self._require(selector, terms, name, "spec.volumes", "nodes that reach a volume of")
+            self._require(selector, terms, "spec.volumes", "nodes that reach a volume of")
         return replace(shape, node_selector=tuple(sorted(selector.items())))
 
-    def _gpu_parts(self, shape: PodShape, pod: KubePod, name: str, mode: GpuMode, amount: Amount) -> PodShape:
+    def _gpu_parts(self, shape: PodShape, pod: KubePod, mode: GpuMode, amount: Amount) -> PodShape:
         """The shape with its MIG instance or its share of a GPU; what is not understood is noted."""
         where = "spec.containers.resources"
         parts = parts_of(pod.spec, pod.metadata.annotations or {}, amount)
         for resource in (*parts.unknown, *parts.others):
-            self._notes.add("Pod", name, where, f"{resource} is not counted: nodes without it would refuse the pod")
+            self._say(where, f"{resource} is not counted: nodes without it would refuse the pod")
         for key in parts.wrong:
-            self._notes.add("Pod", name, f"metadata.annotations.{key}", "makes no sense: it is left out")
+            self._say(f"metadata.annotations.{key}", "makes no sense: it is left out")
         if pod.metadata.namespace in KAI_RESERVATIONS:
             return replace(shape, gpus=0)  # it keeps a GPU for pods that take shares of it, which are counted
         if parts.gpus:
             memory = min((each for each in self._nodes.models.values() if each), default=0)
             milli = parts.share_milli(memory)
             if not milli:
-                self._notes.add("Pod", name, where, "asks for an amount of GPU memory, and no node tells how much a "
+                self._say(where, "asks for an amount of GPU memory, and no node tells how much a "
                                 "GPU has: it counts as a whole GPU")  # fmt: skip
             elif parts.memory_mib and len(set(self._nodes.models.values())) > 1:
-                self._notes.add("Pod", name, where, "asks for an amount of GPU memory: it counts as the share of the "
+                self._say(where, "asks for an amount of GPU memory: it counts as the share of the "
                                 "smallest GPU")  # fmt: skip
             milli = milli or WHOLE_GPU_MILLI
             return replace(shape, gpus=parts.gpus, gpu_milli=milli, sharing="soft" if milli < WHOLE_GPU_MILLI else "")
         if parts.mig:
-            return self._instance(shape, name, where, parts)
+            return self._instance(shape, where, parts)
         if parts.shared:
-            return self._replicas(shape, name, where, parts.shared)
+            return self._replicas(shape, where, parts.shared)
         if mode is WHOLE or not shape.gpus:
             return shape
         if mode.mig_profile:
             if shape.gpus > 1:
-                self._notes.add("Pod", name, where, "asks for several MIG instances: one is counted")
+                self._say(where, "asks for several MIG instances: one is counted")
             return replace(shape, gpus=1, gpu_milli=mode.milli, mig_profile=mode.mig_profile)
         return replace(shape, gpu_milli=mode.milli, sharing=mode.sharing)
 
-    def _instance(self, shape: PodShape, name: str, where: str, parts: Parts) -> PodShape:
+    def _instance(self, shape: PodShape, where: str, parts: Parts) -> PodShape:
         told, count = next(iter(parts.mig.items()))
         if count > 1 or len(parts.mig) > 1 or shape.gpus:
-            self._notes.add("Pod", name, where, "asks for several MIG instances, or whole GPUs too: one is counted")
+            self._say(where, "asks for several MIG instances, or whole GPUs too: one is counted")
         profile = profile_name(told)
         milli = mig_milli(profile, self._nodes.models)
         if not milli:
-            self._notes.add("Pod", name, where, f"no GPU of the cluster has the MIG profile {profile}")
+            self._say(where, f"no GPU of the cluster has the MIG profile {profile}")
         return replace(shape, gpus=1, gpu_milli=milli or WHOLE_GPU_MILLI, mig_profile=profile)
 
-    def _replicas(self, shape: PodShape, name: str, where: str, count: int) -> PodShape:
+    def _replicas(self, shape: PodShape, where: str, count: int) -> PodShape:
         """Replicas of GPUs: shares, of the size that the nodes' labels tell."""
         shares = sorted(self._nodes.shares, reverse=True)
         if not shares:
-            self._notes.add("Pod", name, where, f"asks for {SHARED}, which no node has: it counts as whole GPUs")
+            self._say(where, f"asks for {SHARED}, which no node has: it counts as whole GPUs")
         elif len(shares) > 1:
-            self._notes.add("Pod", name, where, "nodes differ in how large a replica is: it counts as the largest")
+            self._say(where, "nodes differ in how large a replica is: it counts as the largest")
         if count > 1:
-            self._notes.add("Pod", name, where, "asks for several replicas: they are counted on as many GPUs")
+            self._say(where, "asks for several replicas: they are counted on as many GPUs")
         milli, sharing = shares[0] if shares else (WHOLE_GPU_MILLI, "")
         return replace(shape, gpus=count, gpu_milli=milli, sharing=sharing if milli < WHOLE_GPU_MILLI else "")
 
@@ -157,25 +178,25 @@ class ShapeReader:
             return modes.get(spec.node_name, WHOLE)
         asked = spec.node_selector or {}
         key = self._world.revision(NODES), tuple(sorted(asked.items()))
-        if key in self._modes:
-            return self._modes[key]
-        found: dict[GpuMode, None] = {}
-        for name, node in self._world.of(NODES, KubeNode).items():
-            labels = node.metadata.labels or {}
-            if GPU in (node.status.capacity or {}) and all(labels.get(key) == asked[key] for key in asked):
-                found[modes.get(name, WHOLE)] = None
+        found = self._modes.get(key)
+        if found is None:
+            kinds: dict[GpuMode, None] = {}
+            for name, node in self._world.of(NODES, KubeNode).items():
+                labels = node.metadata.labels or {}
+                if GPU in (node.status.capacity or {}) and all(labels.get(label) == asked[label] for label in asked):
+                    kinds[modes.get(name, WHOLE)] = None
+            found = self._modes[key] = tuple(kinds)
         if len(found) > 1 and asks_for_gpus(spec):
             what = "some nodes that it may use have whole GPUs and others parts: whole ones are counted"
             self._notes.add("Pod", f"{pod.metadata.namespace}/{pod.metadata.name}", "spec.nodeSelector", what)
-        mode = self._modes[key] = next(iter(found)) if len(found) == 1 else WHOLE
-        return mode
+        return found[0] if len(found) == 1 else WHOLE
 
-    def _require(self, selector: dict[str, str], terms: list[Term], name: str, where: str, words: str) -> None:
+    def _require(self, selector: dict[str, str], terms: list[Term], where: str, words: str) -> None:
         """Ask for the nodes of a node selector: by its labels where it has one value for each, else by a mark."""
         for term in terms:
             for each in (*(term.match_expressions or ()), *(term.match_fields or ())):
                 if expression_fault(each) is not None:
-                    self._notes.add("Pod", name, where, f"{each.key} {each.operator} makes no sense: it is left out")
+                    self._say(where, f"{each.key} {each.operator} makes no sense: it is left out")
                     return
         exact = exact_labels(terms)
         if exact is not None and all(selector.get(key, value) == value for key, value in exact.items()):
