@@ -154,7 +154,7 @@ def test_things_of_one_name_are_told_apart() -> None:
 
 
 def test_what_is_not_counted_is_noted_each_time() -> None:
-    ports = {"containers": [{"resources": {}, "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    ports: dict[str, Any] = {"containers": [{"resources": {}, "ports": [{"containerPort": 80, "hostPort": 80}]}]}
     group = thing(GROUP)
     group["spec"]["parentCompositePodGroupName"] = "whole"
     things = [group, in_group("p-0"), pod("a", spec=ports), pod("b", spec=ports | {"preemptionPolicy": "Never"})]
