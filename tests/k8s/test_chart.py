@@ -214,7 +214,8 @@ def test_its_account_gives_devices_to_claims(start_cluster: Callable[..., Cluste
     assert all(each["status"]["reservedFor"] for each in claims)
 
 
-def test_it_is_switched_to_shadow_mode_and_removed(release: tuple[Cluster, Helm]) -> None:
+def test_it_is_switched_to_shadow_mode_and_removed(release: tuple[Cluster, Helm], tmp_path: Path) -> None:
+    """Then it says what it would do, with rights to read only."""
     cluster, on = release
     writes = [("create", "pods/binding"), ("create", "pods/eviction"), ("patch", "pods/status")]
     assert all(allowed(cluster, *each) for each in writes)
@@ -226,6 +227,15 @@ def test_it_is_switched_to_shadow_mode_and_removed(release: tuple[Cluster, Helm]
     until(lambda: not any(allowed(cluster, *each) for each in writes), "it may still write")
     assert allowed(cluster, "list", "pods")
     assert not allowed(cluster, "create", "leases", "coordination.k8s.io", NAMESPACE)
+    looks_on = Running(cluster, tmp_path)
+    try:
+        until(looks_on.ready, "it is not ready")
+        submit(cluster, "gang", 3, "normal")
+        until(lambda: '"would start"' in looks_on.log.read_text(), "it does not say what it would do")
+        assert "muster_api_errors_total{" not in looks_on.asks("/metrics")
+    finally:
+        assert looks_on.end() == 0
+    assert bound(cluster, "gang") == 0
     done = on.run("uninstall", "muster", "-n", NAMESPACE)
     assert done.returncode == 0, done.stderr
     roles = cluster.api.items("/apis/rbac.authorization.k8s.io/v1/clusterroles")
