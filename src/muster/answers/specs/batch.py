@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from muster.answers.specs.objects import ObjectReader, objects_at
-from muster.answers.specs.pods import KUEUE
 from muster.errors import InputError
+from muster.kube.declared import JOB_SET_EXCLUSIVE as EXCLUSIVE
+from muster.kube.declared import MIN_PARALLELISM
 from muster.model.workload import PodSet, TopologyRequest, Workload
-
-MIN_PARALLELISM = f"{KUEUE}job-min-parallelism"
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def read_job(reader: ObjectReader, spec: str = "spec") -> list[Workload]:

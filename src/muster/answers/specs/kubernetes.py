@@ -11,8 +11,9 @@ from muster.answers.specs.objects import Context, ObjectReader
 from muster.answers.specs.places import Places
 from muster.answers.specs.pods import inside
 from muster.answers.specs.rays import read_ray_object
-from muster.answers.specs.serving import POD_GROUP, read_leader_worker_set, read_pod, read_pod_group, read_replicas
+from muster.answers.specs.serving import read_leader_worker_set, read_pod, read_pod_group, read_replicas
 from muster.errors import InputError
+from muster.kube.owners import KUEUE_GROUP as POD_GROUP
 from muster.model.fleet import Fleet
 from muster.model.workload import Workload
 from muster.traces.document import Document, documents_in

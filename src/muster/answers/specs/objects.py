@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.pods import KUEUE, PodReader
+from muster.kube.claims import PRIORITY_LABEL
 from muster.kube.claims import QUEUE_LABELS as LABELS
 from muster.kube.objects import first_of
 from muster.model.workload import PodSet, Workload
@@ -17,7 +18,6 @@ from muster.traces.checks import check_workload
 from muster.traces.document import Document
 
 QUEUE_LABELS = tuple(label for _, label in LABELS)
-PRIORITY_LABEL = f"{KUEUE}priority-class"
 TIME_LABEL = f"{KUEUE}max-exec-time-seconds"
 
 

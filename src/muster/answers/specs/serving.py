@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.answers.specs.objects import ObjectReader
-from muster.answers.specs.pods import KUEUE
 from muster.errors import InputError
+from muster.kube.declared import KUEUE_TOTAL as POD_GROUP_SIZE
+from muster.kube.declared import LWS_EXCLUSIVE as EXCLUSIVE
+from muster.kube.owners import KUEUE_GROUP as POD_GROUP
 from muster.model.workload import PodSet, TopologyRequest, Workload
 
-POD_GROUP, POD_GROUP_SIZE = f"{KUEUE}pod-group-name", f"{KUEUE}pod-group-total-count"
-EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 MOST_GROUPS = 10_000
 
