@@ -6,15 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from controlplane import Cluster
+from controlplane import Cluster, Shape
 from muster.backends.kubernetes.api import ApiServer
 from muster.backends.kubernetes.lists import read_world
 from muster.kube.translate import Options, Translation, Translator
+from muster.model.workload import TopologyRequest
 from muster.traces import read_snapshot_and_skipped
 
 KUBECTL = str(Path(sys.prefix) / "bin" / "kubectl")
@@ -77,3 +80,83 @@ def test_a_live_cluster_is_read_and_a_dump_of_it_says_the_same(cluster: Cluster,
     snapshot, _ = read_snapshot_and_skipped(str(tmp_path / "dump.json"))
     assert snapshot.fleet.nodes == live.snapshot.fleet.nodes
     assert {each.name: each for each in snapshot.pending if each.namespace == work} == mine
+
+
+CRDS = ("kueue", "jobset", "lws", "kuberay", "training-operator")
+PATHS = {
+    "Topology": "topologies", "ResourceFlavor": "resourceflavors", "Cohort": "cohorts", "ClusterQueue": "clusterqueues",
+    "LocalQueue": "localqueues", "Workload": "workloads", "JobSet": "jobsets", "LeaderWorkerSet": "leaderworkersets",
+    "RayCluster": "rayclusters", "PyTorchJob": "pytorchjobs", "Job": "jobs", "Pod": "pods",
+}  # fmt: skip
+TEMPLATE = "{spec: {containers: [{name: c, image: x, resources: {limits: {cpu: 1, nvidia.com/gpu: 8}}}]}}"
+OBJECTS = """
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: t}, spec: {levels: [
+    {nodeLabel: cloud.provider.com/topology-block}, {nodeLabel: kubernetes.io/hostname}]}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: any}, spec: {nodeLabels: {}}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: all}, spec: {}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: team}, spec: {cohortName: all,
+   resourceGroups: [
+    {coveredResources: [nvidia.com/gpu], flavors: [
+      {name: any, resources: [{name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: 8}]}]}]}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: lq, namespace: default},
+   spec: {clusterQueue: team}}
+- {apiVersion: batch/v1, kind: Job, metadata: {name: w, namespace: default}, spec: {suspend: true, parallelism: 2,
+    template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: job-w-1, namespace: default, ownerReferences: [
+    {apiVersion: batch/v1, kind: Job, name: w, controller: true}]},
+   spec: {queueName: lq, priority: 3, podSets: [
+      {name: main, count: 2, template: TEMPLATE, topologyRequest: {required: cloud.provider.com/topology-block}}]}}
+- {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: js, namespace: default},
+   spec: {replicatedJobs: [
+    {name: w, replicas: 2, template: {spec: {parallelism: 2, completions: 2, template: TEMPLATE}}}]}}
+- {apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: lws, namespace: default}, spec: {
+    replicas: 1, leaderWorkerTemplate: {size: 3, workerTemplate: TEMPLATE}}}
+- {apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ray, namespace: default}, spec: {
+    headGroupSpec: {rayStartParams: {}, template: TEMPLATE}, workerGroupSpecs: [
+      {groupName: g, replicas: 2, minReplicas: 1, maxReplicas: 2, rayStartParams: {}, template: TEMPLATE}]}}
+- {apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: pt, namespace: default},
+   spec: {pytorchReplicaSpecs: {
+    Worker: {replicas: 2, template: {spec: {containers: [{name: pytorch, image: x}]}}}}}}
+- {apiVersion: v1, kind: Pod, metadata: {name: js-w-0-0, namespace: default, labels: {
+    jobset.sigs.k8s.io/jobset-name: js,
+    jobset.sigs.k8s.io/replicatedjob-name: w, jobset.sigs.k8s.io/job-index: "0"}}, SPEC}
+- {apiVersion: v1, kind: Pod, metadata: {name: lws-0, namespace: default, labels: {
+    leaderworkerset.sigs.k8s.io/name: lws,
+    leaderworkerset.sigs.k8s.io/group-index: "0", leaderworkerset.sigs.k8s.io/worker-index: "0"}}, SPEC}
+- {apiVersion: v1, kind: Pod, metadata: {name: ray-head, namespace: default, labels: {ray.io/cluster: ray,
+    ray.io/node-type: head}}, SPEC}
+- {apiVersion: v1, kind: Pod, metadata: {name: pt-worker-0, namespace: default, labels: {
+    training.kubeflow.org/job-name: pt, training.kubeflow.org/replica-type: worker,
+    training.kubeflow.org/replica-index: "0"}, ownerReferences: [
+      {apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: pt, controller: true}]}, SPEC}
+""".replace("TEMPLATE", TEMPLATE).replace("SPEC}", TEMPLATE.removeprefix("{"))
+
+
+def test_objects_of_custom_kinds_as_the_server_keeps_them(start_cluster: Callable[..., Cluster]) -> None:
+    """Their pods are made here, as no controller of them runs: one of each gang, whose others are absent."""
+    cluster = start_cluster(Shape(2, 8), crds=CRDS)
+    uids: dict[str, str] = {}
+    for each in yaml.safe_load(OBJECTS):
+        for owner in each["metadata"].get("ownerReferences", ()):
+            owner["uid"] = uids[owner["name"]]  # what has an owner that is not there is collected
+        group, space = each["apiVersion"], each["metadata"].get("namespace")
+        root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+        made = cluster.api.post(f"{root}/{f'namespaces/{space}/' if space else ''}{PATHS[each['kind']]}", each)
+        uids[each["metadata"]["name"]] = made["metadata"]["uid"]
+    found = _read(cluster)
+    assert found.snapshot.fleet.topology.levels[0] == "block"
+    assert {queue.name: queue.parent for queue in found.snapshot.queues} == {"all": "", "team": "all", "no-queue": ""}
+    told = {
+        name: ([(each.role, each.count) for each in seen.workload.pod_sets], seen.absent, seen.workload.queue)
+        for name, seen in found.seen.items()
+        if name.startswith("default/")
+    }
+    assert told == {
+        "default/w": ([("main", 2)], 2, "team"),
+        "default/js": ([("w", 4)], 3, "no-queue"),
+        "default/lws-0": ([("leader", 1), ("workers", 2)], 2, "no-queue"),
+        "default/ray": ([("head", 1), ("g", 2)], 2, "no-queue"),
+        "default/pt": ([("worker", 2)], 1, "no-queue"),
+    }
+    held = found.seen["default/w"].workload
+    assert (held.priority, held.topology) == (3, TopologyRequest("block"))
