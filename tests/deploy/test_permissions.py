@@ -15,7 +15,7 @@ import pytest
 
 import muster
 from muster.backends.kubernetes.api import ApiError
-from muster.backends.kubernetes.commit import PodKey, bind, evict, note_event, tell_waits
+from muster.backends.kubernetes.commit import PodKey, bind, evict, note_event, tell_group, tell_waits
 from muster.backends.kubernetes.lease import Leadership
 from muster.kube.kinds import MUSTER_QUEUES, STRUCTS
 from muster.kube.objects import Meta
@@ -64,6 +64,7 @@ class Recorder:
 
 POD = PodKey("team-a", "trainer-0", "1")
 MINE = {"metadata": {"name": "muster", "namespace": "gpu-system"}, "spec": {"holderIdentity": "me"}}
+GROUP = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups/trainer"
 CLAIM = ClaimWrite("team-a", "gpus", "2", "7", {"devices": {}})
 REGARDING = {"kind": "Pod", "namespace": POD.namespace, "name": POD.name, "uid": POD.uid}
 
@@ -90,6 +91,7 @@ CALLS: dict[str, list[tuple[Callable[[Any], Awaitable[Any]], dict[str, Any] | No
     "commit.bind": [(lambda server: bind(server, POD, "node-1"), None)],
     "commit.evict": [(lambda server: evict(server, POD), None)],
     "commit.tell_waits": [(lambda server: tell_waits(server, POD, "QUOTA: used"), None)],
+    "commit.tell_group": [(lambda server: tell_group(server, GROUP, scheduled=True, message="3 pods"), None)],
     "commit.note_event": [
         (lambda server: note_event(server, REGARDING, "R", "n", reporter="r", instance="i", action="a"), None)
     ],
