@@ -72,6 +72,10 @@ def check(scheduler: Scheduler) -> None:
     scheduler.cluster.state.validate(
         Allocation(node, shape, devices) for run in scheduler.running for node, shape, devices in run.rows.T.tolist()
     )
+    cluster = scheduler.cluster
+    for kind in scheduler.pending.kinds:
+        for shape, count in (each for flavor in scheduler.flavors_of(kind) for each in cluster.counts_of(kind, flavor)):
+            assert cluster.has_room(shape, count) == (cluster.count_room(shape, count) == count), "room is as counted"
     for run in scheduler.running:
         assert run.rows.shape[1] + len(run.missing) == run.kind.count, "a gang runs whole or not at all"
         assert all(map(int.__ge__, run.counts, (each.required for each in run.workload.pod_sets))), (

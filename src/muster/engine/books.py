@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
@@ -59,8 +59,8 @@ class Books:
         tenants = queue_tenants(snapshot.queues) if config.isolation == "tenants" else None
         self.cluster = Cluster(snapshot.fleet, config, flavored=flavored, tenants=tenants)
         self.shares = Shares(snapshot.queues, self.capacity_milli, config, snapshot.taken_s)
-        self.pending = Pending()
         self.running = RunningSet(config, RunTimes(snapshot.run_times))
+        self.pending = Pending(self.running.length)
         self.finished = set(snapshot.finished)
         self.reservations = snapshot.reservations
         self._local_queues = snapshot.local_queues
@@ -129,7 +129,7 @@ class Books:
             taken = next(name for name in waiting.names if name in seen or seen.add(name))
         if taken is not None:
             raise StateError(f"workload {taken} is there already")
-        self.pending = Pending(waiting)
+        self.pending = Pending(self.running.length, waiting)
         self._deadlines = waiting.deadlines()
         heapq.heapify(self._deadlines)
         for claim in waiting.claims:
@@ -382,9 +382,7 @@ class Books:
 
     def place_beside(self, kind: GangKind, flavor: str, holds: Sequence[Hold]) -> Ints | Reason:
         """Place pods without using what is held."""
-        with ExitStack() as stack:
-            for hold in holds:
-                stack.enter_context(self.cluster.holding(hold))
+        with self.cluster.holding_all(holds):
             return self.cluster.place(kind, flavor)
 
     def holds(

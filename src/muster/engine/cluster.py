@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -48,9 +49,9 @@ class GangKind:
     ``groups`` are pods that belong together as their ranks do; ``anywhere`` says that nothing is asked of places.
     ``simple`` says that room can be counted node by node (no pod takes fractions of several GPUs).
     ``sizes`` are the counts of its pod sets with which it may run, least to full; ``least`` is the kind of the first.
-    ``pods`` (by flavor) are shape and count of each pod set; ``refused`` (by flavor) is the number of releases at which
-    it was last refused and why; ``changes`` (by flavor) how often nodes had changed
-    by then; ``never`` (by flavor) whether it would not fit on the empty fleet.
+    ``pods`` (by flavor) are shape and count of each pod set, ``counts`` the same as tuples; ``refused`` (by flavor) is
+    the number of releases at which it was last refused and why; ``changes`` (by flavor) how often nodes had changed by
+    then; ``never`` (by flavor) whether it would not fit on the empty fleet.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class GangKind:
         self.anywhere = topology is None and groups.near == 1
         self.flavors = flavors
         self.pods: dict[str, Ints] = {}
+        self.counts: dict[str, tuple[tuple[int, int], ...]] = {}
         self.refused: dict[str, tuple[int, Reason]] = {}
         self.changes: dict[str, int] = {}
         self.never: dict[str, bool] = {}
@@ -81,9 +83,11 @@ class GangKind:
     def memory(self) -> Callable[[], None]:
         """What brings back all that is known of it now."""
         pods, refused, changes, never = dict(self.pods), dict(self.refused), dict(self.changes), dict(self.never)
+        counts = dict(self.counts)
 
         def recall() -> None:
             self.pods, self.refused, self.changes, self.never = pods, refused, changes, never
+            self.counts = counts
 
         return recall
 
@@ -128,6 +132,7 @@ class Cluster:
         self._since: tuple[int, int, Ints] = (0, 0, np.zeros(0, np.int64))
         self._kinds: dict[_Key, GangKind] = {}
         self._out = np.zeros((3, 64), np.int64)
+        self._counted: dict[int, _Counted] = {}
 
     def copy(self) -> Cluster:
         """An independent cluster; kinds are shared: whoever drops the copy has them forget what it taught them."""
@@ -136,7 +141,7 @@ class Cluster:
         twin.state = self.state.copy()
         twin.placer = self.placer.copy(twin.state)
         twin._released_at, twin._out = self._released_at.copy(), self._out.copy()
-        twin._kinds = dict(self._kinds)
+        twin._kinds, twin._counted = dict(self._kinds), dict(self._counted)
         return twin
 
     @property
@@ -216,6 +221,18 @@ class Cluster:
             pods = kind.pods[flavor] = np.array(rows, np.int64).reshape(-1, 2).T.copy()
         return pods
 
+    def counts_of(self, kind: GangKind, flavor: str) -> tuple[tuple[int, int], ...]:
+        """The shape of each pod set on the flavor's nodes, and how many pods."""
+        counts = kind.counts.get(flavor)
+        if counts is None:
+            pairs: list[list[int]] = self.pods_of(kind, flavor).T.tolist()
+            counts = kind.counts[flavor] = tuple((shape, count) for shape, count in pairs)
+        return counts
+
+    def counts_exactly(self, kind: GangKind) -> bool:
+        """Whether a gang fits just if there is room for its pods as it can be counted; then nothing else refuses it."""
+        return kind.anywhere and kind.simple and len(kind.pod_sets) == 1 and self._unasked is None
+
     def shape_id(self, shape: PodShape, flavor: str) -> int:
         """The row of a shape that is bound to the nodes of a flavor."""
         if self.flavored:
@@ -277,6 +294,30 @@ class Cluster:
             return False
         self.give_back(placed)
         return True
+
+    def count_room(self, shape: int, enough: int) -> int:
+        """How many pods of a shape there is room for as things are now, counted up to ``enough``; an upper bound."""
+        return _count_room(shape, enough, self.state.nodes, self.state.shapes)
+
+    def has_room(self, shape: int, count: int) -> bool:
+        """Whether there is room for so many pods of a shape, as far as that can be counted; nothing may be held.
+
+        It is counted anew only after something was released on a node that takes one of them.
+        """
+        known = self._counted.get(shape)
+        changes = self.state.nodes.change_count
+        if known is not None and count > known.room and known.room < known.enough:
+            if known.releases == self._releases:
+                return False
+            if not _any_takes(shape, self._released_since(known.releases), self.state.nodes, self.state.shapes):
+                self._counted[shape] = known._replace(releases=self._releases)
+                return False
+        elif known is not None and known.changes == changes and count <= known.room:
+            return True
+        enough = 4 * count
+        room = self.count_room(shape, enough)
+        self._counted[shape] = _Counted(room, enough, self._releases, changes)
+        return count <= room
 
     def give_back(self, rows: Ints) -> None:
         """Take back what a gang was given, only for a trial: what was refused stays refused."""
@@ -415,6 +456,23 @@ class Cluster:
             yield
         finally:
             _hold_free(hold.rows, held, -1, self.state.nodes)
+
+    @contextmanager
+    def holding_all(self, holds: Sequence[Hold]) -> Generator[None]:
+        """Hide all that the holds name."""
+        with ExitStack() as stack:
+            for hold in holds:
+                stack.enter_context(self.holding(hold))
+            yield
+
+
+class _Counted(NamedTuple):
+    """Room for pods of a shape as it was counted, up to ``enough``; how many releases and changes there had been."""
+
+    room: int
+    enough: int
+    releases: int
+    changes: int
 
 
 class Hold:

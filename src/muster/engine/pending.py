@@ -6,8 +6,9 @@ next. So a cycle sees heads: at most one a claim and kind, however long the queu
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -116,9 +117,14 @@ class Pending:
 
     What waits at first may be given as columns: then a claim sleeps there until something of it changes, or its gangs
     are asked for by kind. ``kinds`` has all kinds, but lists only of claims that are awake.
+
+    Args:
+        length: of each of the work of one claim and kind; what has the same is taken to run equally long.
+        waiting: what waits at first.
     """
 
-    def __init__(self, waiting: Waiting | None = None) -> None:
+    def __init__(self, length: Callable[[Workload], Hashable], waiting: Waiting | None = None) -> None:
+        self._length = length
         self._asleep: dict[Claim, int] = {} if waiting is None else dict(waiting.claim_number)
         self.gangs = Gangs(waiting, bytearray([1]) * len(self._asleep), {})
         self._of_claim: dict[Claim, dict[GangKind, list[Gang]]] = {claim: {} for claim in self._asleep}
@@ -127,14 +133,19 @@ class Pending:
         self._priorities: dict[int, int] = {} if waiting is None else dict(waiting.priorities)
         self._sleeping_kinds: dict[GangKind, int] = {} if waiting is None else waiting.claims_of_kinds()
         self.kinds: dict[GangKind, dict[Claim, list[Gang]]] = {kind: {} for kind in self._sleeping_kinds}
+        self._first: dict[Claim, Gang] = {}
+        self._by_length: dict[GangKind, dict[Claim, dict[Hashable, list[Gang]]]] = {}
+        self._limits: dict[GangKind, dict[float | None, int]] = {}
+        self._shortest: dict[GangKind, tuple[float, bool]] = {}
         self._shares = False
 
     def copy(self) -> Pending:
         """What may be changed while this one is not: it copies what it changes, when it changes it."""
-        twin = Pending()
+        twin = Pending(self._length)
         twin.gangs, twin.kinds, twin._least = self.gangs.copy(), dict(self.kinds), dict(self._least)
         twin._of_claim, twin._by_size = dict(self._of_claim), dict(self._by_size)
-        twin._priorities = dict(self._priorities)
+        twin._priorities, twin._shortest = dict(self._priorities), dict(self._shortest)
+        twin._limits = {kind: dict(limits) for kind, limits in self._limits.items()}
         twin._asleep, twin._sleeping_kinds = dict(self._asleep), dict(self._sleeping_kinds)
         twin._shares = True
         return twin
@@ -210,7 +221,10 @@ class Pending:
         number, waiting = self._asleep.get(claim), self.gangs.waiting
         if number is not None and waiting is not None:
             return waiting.gang(waiting.firsts[number])
-        return min(gangs[0] for gangs in self._by_size[claim].values())
+        first = self._first.get(claim)
+        if first is None:
+            first = self._first[claim] = min(gangs[0] for gangs in self._by_size[claim].values())
+        return first
 
     @property
     def highest_priority(self) -> float:
@@ -228,6 +242,8 @@ class Pending:
                 return None
             row = waiting.next_within(number, None if after is None else after.order, milli)
             return None if row is None else waiting.gang(row)
+        if after is None and milli >= NOTHING and claim in self._by_size:
+            return self.first(claim)
         best: Gang | None = None
         for size, gangs in self._by_size.get(claim, {}).items():
             if size > milli:
@@ -236,6 +252,33 @@ class Pending:
             if at < len(gangs) and (best is None or gangs[at] < best):
                 best = gangs[at]
         return best
+
+    def by_length(self, claim: Claim, kind: GangKind) -> Iterable[Sequence[Gang]]:
+        """The gangs of a claim and kind, those that run equally long together, each first to last; not to be changed.
+
+        They are put apart when that is asked for first, and kept so from then on.
+        """
+        claims = self._by_length.setdefault(kind, {})
+        lengths = claims.get(claim)
+        if lengths is None:
+            lengths = claims[claim] = {}
+            for gang in self.kinds[kind][claim]:
+                lengths.setdefault(self._length(gang.workload), []).append(gang)
+        return lengths.values()
+
+    def shortest(self, kind: GangKind) -> tuple[float, bool]:
+        """The least time limit of a kind, infinite if none has one; and whether any has none.
+
+        Of what sleeps that is not known: it may be the shortest there could be.
+        """
+        if self._sleeping_kinds.get(kind):
+            return 0.0, True
+        known = self._shortest.get(kind)
+        if known is None:
+            limits = self._limits[kind]
+            stated = (limit_s for limit_s in limits if limit_s is not None)
+            known = self._shortest[kind] = min(stated, default=math.inf), None in limits
+        return known
 
     def add(self, gangs: Iterable[Gang]) -> None:
         """Enter gangs into their claims."""
@@ -271,8 +314,43 @@ class Pending:
                     entered += some
                     lists[id(entered)] = entered
             self._least.pop(claim, None)
+            self._first.pop(claim, None)
+            self._add_lengths(kind, claim, some)
         for entered in lists.values():
             entered.sort(key=_order)
+
+    def _add_lengths(self, kind: GangKind, claim: Claim, gangs: Sequence[Gang]) -> None:
+        limits = self._limits.setdefault(kind, {})
+        for gang in gangs:
+            limit_s = gang.workload.time_limit_s
+            if limit_s not in limits:
+                limits[limit_s] = 0
+                self._shortest.pop(kind, None)
+            limits[limit_s] += 1
+        claims = self._by_length.get(kind, {})
+        if claim in claims and 16 * len(gangs) > len(self.kinds[kind][claim]):
+            del claims[claim]
+        elif claim in claims:
+            for gang in gangs:
+                insort(claims[claim].setdefault(self._length(gang.workload), []), gang)
+
+    def _remove_length(self, gang: Gang) -> None:
+        kind, claim, limit_s = gang.kind, gang.claim, gang.workload.time_limit_s
+        limits = self._limits[kind]
+        limits[limit_s] -= 1
+        if not limits[limit_s]:
+            del limits[limit_s]
+            self._shortest.pop(kind, None)
+            if not limits:
+                del self._limits[kind]
+        claims = self._by_length.get(kind, {})
+        if claim in claims:
+            length, lengths = self._length(gang.workload), claims[claim]
+            _take_out(lengths[length], gang)
+            if not lengths[length]:
+                del lengths[length]
+                if not lengths:
+                    del claims[claim]
 
     def remove(self, gang: Gang) -> None:
         """Take a gang out."""
@@ -284,6 +362,8 @@ class Pending:
         _take_out(claims[claim], gang)
         size = kind.least.milli
         _take_out(sizes[size], gang)
+        self._first.pop(claim, None)
+        self._remove_length(gang)
         if not sizes[size]:
             del sizes[size]
             self._least.pop(claim, None)
@@ -294,6 +374,7 @@ class Pending:
             del claims[claim], kinds[kind]
             if not claims and not self._sleeping_kinds.get(kind):
                 del self.kinds[kind]
+                self._by_length.pop(kind, None)
             if not kinds:
                 del self._of_claim[claim], self._by_size[claim]
         del self.gangs.awake[gang.workload.name]

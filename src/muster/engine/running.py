@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter, is_
 
 import numpy as np
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from muster.engine.cluster import GangKind
 from muster.engine.config import Config
-from muster.engine.predict import RunTimes, Span, surely_s
+from muster.engine.predict import RunTimes, Span, name_stem, surely_s
 from muster.engine.sizes import Counts
 from muster.kernels import Ints
 from muster.model.workload import Workload
@@ -183,6 +183,19 @@ class RunningSet:
         if predicted_s is None:
             return self._config.run_s if limit_s is None else limit_s
         return predicted_s if limit_s is None else min(predicted_s, limit_s)
+
+    def least_expected_s(self, limit_s: float, *, unlimited: bool) -> float:
+        """The least `expected_s` of work whose least limit is ``limit_s``, of which some may have none."""
+        predict = self._config.predict
+        if predict == "always" or (predict == "without-limit" and unlimited):
+            return 0.0
+        return min(limit_s, self._config.run_s) if unlimited else limit_s
+
+    def length(self, workload: Workload) -> Hashable:
+        """The same for all work of a claim and kind that is `expected_s` to run equally long, now and later."""
+        limit_s, predict = workload.time_limit_s, self._config.predict
+        predicted = predict == "always" or (predict == "without-limit" and limit_s is None)
+        return limit_s, name_stem(workload.name) if predicted else ""
 
     @staticmethod
     def span(run: RunningGang) -> Span:

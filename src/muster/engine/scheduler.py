@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from muster.engine.ahead import ahead_of, groups_ahead
+from muster.engine.backfill import Backfill, Beside
 from muster.engine.books import Books
 from muster.engine.cluster import GangKind, whole_nodes
 from muster.engine.defrag import enough_free, plan_moves, relocate
@@ -22,7 +23,6 @@ from muster.engine.elastic import grow, next_growth_s, shrink
 from muster.engine.failures import next_repair_s, repair
 from muster.engine.loans import restore_headroom
 from muster.engine.pending import Claim, Gang, Order
-from muster.engine.predict import surely_s
 from muster.engine.preempt import find_victims, within_nominal
 from muster.engine.running import RunningGang
 from muster.engine.sizes import Counts, largest
@@ -39,7 +39,9 @@ UNLIMITED = 1 << 62
 
 
 class Scheduler(Books):
-    """Makes plans for a fleet, its queues and its work."""
+    """Makes plans for a fleet, its queues and its work; ``beside`` is there only as long as work is backfilled."""
+
+    beside: Beside | None = None
 
     def next_s(self, now_s: float) -> float:
         """When a cycle may decide something new although nothing has happened meanwhile; infinite if never."""
@@ -81,7 +83,7 @@ class Scheduler(Books):
                     break
         self.slots = {name: slot for name, slot in self.slots.items() if name in met}
         if self.config.queueing != "strict":
-            self._backfill(now_s, decisions)
+            Backfill(self, now_s, decisions).run()
         decisions += restore_headroom(self, now_s)
         decisions += grow(self, now_s)
         return Plan(tuple(decisions))
@@ -123,7 +125,7 @@ class Scheduler(Books):
         yields = lower or self.running.may_shrink_or_idle
 
         def push(claim: Claim, after: Gang | None) -> None:
-            reach = self._room(claim[0])
+            reach = self.room_of(claim[0])
             if yields:
                 # nothing behind it has a higher priority, so what it could reach is the most that the others could
                 reach = self._within_reach(after or self.pending.first(claim))
@@ -137,7 +139,7 @@ class Scheduler(Books):
         refused: set[tuple[Claim, GangKind]] = set()
         while heap:
             turn, claim, gang = heapq.heappop(heap)
-            if gang.kind.least.milli <= (self._within_reach(gang) if yields else self._room(claim[0])):
+            if gang.kind.least.milli <= (self._within_reach(gang) if yields else self.room_of(claim[0])):
                 if turn != (now := self.turn(gang)):
                     heapq.heappush(heap, (now, claim, gang))
                     continue
@@ -156,13 +158,13 @@ class Scheduler(Books):
 
     def _within_reach(self, gang: Gang) -> int:
         """The most GPU (milli) that a gang could get: its queue's room, and what may be taken within the queue."""
-        room = self._room(gang.claim[0])
+        room = self.room_of(gang.claim[0])
         if room >= UNLIMITED or not self.queues:
             return room
         below = gang.workload.priority if self.config.preempt_lower_priority else None
         return room + self.running.may_yield(gang.workload.queue, below, gang.workload.priority, self._now_s)
 
-    def _room(self, queue: str) -> int:
+    def room_of(self, queue: str) -> int:
         """The most GPU (milli) that a gang of the queue could get on one flavor now, by quota or by reclaim."""
         if not self.queues or queue not in self.queues:
             return UNLIMITED
@@ -176,7 +178,7 @@ class Scheduler(Books):
         self._rooms[queue] = (self._quota_version, room)
         return room
 
-    def _own(self, queue: str) -> int:
+    def own_of(self, queue: str) -> int:
         """The most GPU (milli) that is left of the queue's own, or its department's, on one flavor."""
         return max(self.quota.own_left(queue, flavor) for flavor in self.cluster.flavors)
 
@@ -261,6 +263,8 @@ class Scheduler(Books):
             return reason
         if not self.may_hold(workload, kind.milli):
             return Reason.OVER_LIMIT
+        if self.beside is not None and self.beside.refuses(workload, kind, flavor):
+            return Reason.RESERVED
         known = self.cluster.still_refused(kind, flavor)
         if known is not None:
             return known
@@ -275,7 +279,7 @@ class Scheduler(Books):
         if isinstance(placed, Reason):
             if not holds:
                 self.cluster.note_refused(kind, flavor, placed)
-            elif not self._refused_here(kind, flavor):
+            elif not self.refused_here(kind, flavor):
                 return Reason.RESERVED
         return placed
 
@@ -326,70 +330,16 @@ class Scheduler(Books):
         """Whether it waits for others to give back what is its queue's own: then it has a reserved start."""
         return reason is Reason.QUOTA and any(self._has_quota(gang, flavor) for flavor in self.flavors_of(gang.kind))
 
-    def _backfill(self, now_s: float, decisions: list[Decision]) -> None:
-        """Start what may run past the slots: of the kinds that could fit, the first gang of each claim, in order.
+    def start(self, gang: Gang, now_s: float, decisions: list[Decision]) -> Reason | None:
+        """Start a gang that may run past others if it may and can; else why not."""
+        passes = bool(self._ahead_of(gang.workload))
+        return self._try(gang, self.tried(gang), now_s, decisions, backfilled=passes)
 
-        Ideally the first gangs of all claims and kinds are sorted. Here each claim stands with the best turn that a
-        gang of it could have; only when it comes to the top is it seen which gang that is.
-        """
-        alive = {kind: None for kind in list(self.pending.kinds) if self._could_fit(kind.least)}
-        heads: list[tuple[Turn, Claim, GangKind | None]] = []
-        passed: set[tuple[Claim, GangKind]] = set()
-
-        def push(claim: Claim) -> None:
-            """Enter the claim with its best gang of those that could start."""
-            room, best = self._room(claim[0]), None
-            for kind, gangs in self.pending.of_claim(claim).items():
-                if kind in alive and kind.least.milli <= room and (claim, kind) not in passed:
-                    turn = self.turn(gangs[0])
-                    if best is None or turn < best[0]:
-                        best = turn, claim, kind
-            if best is not None:
-                heapq.heappush(heads, best)
-
-        for claim in list(self.pending.claims) if alive else ():
-            first = self.pending.next_within(claim, None, self._room(claim[0]))
-            if first is not None:
-                priority, _, rank, order = self.turn(first)
-                borrows = bool(self.queues) and self.pending.least(claim) > self._own(claim[0])
-                heapq.heappush(heads, ((priority, borrows, rank, order), claim, None))
-        while heads and alive:
-            turn, claim, kind = heapq.heappop(heads)
-            if kind is not None and kind in alive and kind.least.milli <= self._room(claim[0]):
-                gangs = self.pending.kinds[kind][claim]
-                if turn == self.turn(gangs[0]):
-                    if not self._start_first(gangs, now_s, decisions):
-                        passed.add((claim, kind))
-                    if self._refused_now(kind.least):
-                        del alive[kind]
-            push(claim)
-
-    def _start_first(self, gangs: Sequence[Gang], now_s: float, decisions: list[Decision]) -> bool:
-        """Start the first gang of a claim and kind that may run past the slots; only their time limits differ."""
-        refused: tuple[float, float] | None = None
-        for gang in gangs:
-            lasts = self.running.expected_s(gang.workload), surely_s(gang.workload)
-            if gang.workload.name in self.slots or (refused and lasts[0] >= refused[0] and lasts[1] >= refused[1]):
-                continue
-            passes = bool(self._ahead_of(gang.workload))
-            reason = self._try(gang, self.tried(gang), now_s, decisions, backfilled=passes)
-            if reason is None:
-                return True
-            if reason is Reason.RESERVED:
-                refused = lasts
-            elif reason in (*NO_ROOM, Reason.QUOTA, Reason.OVER_QUOTA, Reason.NO_FLAVOR):
-                return False
-        return False
-
-    def _refused_now(self, kind: GangKind) -> bool:
+    def refused_now(self, kind: GangKind) -> bool:
         """Whether the kind was refused on all its flavors since something was released last."""
         return all(self.cluster.still_refused(kind, flavor) is not None for flavor in self.flavors_of(kind))
 
-    def _could_fit(self, kind: GangKind) -> bool:
-        """Whether the kind fits now on any of its flavors; if not, that is noted until something is released."""
-        return not all(self._refused_here(kind, flavor) for flavor in self.flavors_of(kind))
-
-    def _refused_here(self, kind: GangKind, flavor: str) -> bool:
+    def refused_here(self, kind: GangKind, flavor: str) -> bool:
         """Whether the kind does not fit now on a flavor; that is noted until something is released."""
         if self.cluster.still_refused(kind, flavor) is not None:
             return True
@@ -431,7 +381,7 @@ class Scheduler(Books):
             return short
         if any(run.leaving_for == gang.workload.name and run.flavor == flavor for run in self.running.leaving):
             return Reason.EVICTING
-        if not self._refused_here(kind, flavor):
+        if not self.refused_here(kind, flavor):
             return Reason.RESERVED
         return kind.refused[flavor][1]
 
