@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane import ClusterError
-from controlplane.build import built
-from rendered import Helm
+if TYPE_CHECKING:
+    from rendered import Helm
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +31,10 @@ def shared_data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """The real helm, with a folder of its own; skips, with the command that builds it, where it is not here."""
+    from controlplane import ClusterError
+    from controlplane.build import built
+    from rendered import Helm
+
     try:
         program = built("helm") / "helm"
     except ClusterError as error:
