@@ -255,3 +255,17 @@ def test_mistakes_are_told_in_a_line(run: Run, words: list[str], message: str) -
     result = run([node("n"), pod("train", {"nvidia.com/gpu": "8"}), frac], *words)
     assert isinstance(result.exception, InputError)
     assert str(result.exception) == message
+
+
+def test_why_tells_what_claims_ask_for(run: Run) -> None:
+    """The nodes that could serve a claim are a condition of their own, told in words; no fix leaves it out."""
+    request = {"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 9}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+                "metadata": {"name": "nine", "namespace": "ns"}, "spec": spec}  # fmt: skip
+    work = pod("p", {}, resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "nine"}])
+    run([node("n", 0), published("n"), gpu_class(), template, work])
+    result = CliRunner().invoke(main, ["why", "ns/p", "--from", "now.json"])
+    told = " ".join(result.stdout.split())
+    assert "it asks for nodes whose devices could serve claim gpus: 9 x gpu.nvidia.com (0 nodes)" in told
+    assert "muster.dev/" not in told

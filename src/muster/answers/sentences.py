@@ -16,6 +16,7 @@ from muster.engine.explain import Cause, Funnel, relaxed
 from muster.engine.pending import Gang
 from muster.engine.quota import Holdings
 from muster.kernels import Ints
+from muster.kube.marks import label_words
 from muster.model.fleet import Node
 from muster.model.reasons import Reason
 
@@ -115,7 +116,7 @@ def _selector(facts: Facts) -> str:
     labels = dict.fromkeys(pair for each in facts.kind.pod_sets for pair in each.shape.node_selector)
     nodes = facts.view.snapshot.fleet.nodes
     counts = [
-        f"{key}={value} ({plural(sum(dict(node.labels).get(key) == value for node in nodes), 'node')} with it)"
+        f"{label_words(key, value)} ({plural(sum(dict(node.labels).get(key) == value for node in nodes), 'node')})"
         for key, value in labels
     ]
     return f"Its node selector rules out what would have room: it asks for {listed(counts)}."

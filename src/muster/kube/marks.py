@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from zlib import crc32
 
@@ -9,6 +10,17 @@ Takes = Callable[[Mapping[str, str], str], bool]
 """``takes(labels, name)``: whether a node of these labels and this name is meant."""
 
 PREFIX = "muster.dev/asked-"
+_NO_LABEL = re.compile(r"[^A-Za-z0-9./:<>*-]+")
+
+
+def is_mark(key: str) -> bool:
+    """Whether a label stands for a condition: no node has it in the cluster, and no pod can be told to leave it out."""
+    return key.startswith(PREFIX)
+
+
+def label_words(key: str, value: str) -> str:
+    """A label as people read it: ``key=value``, or the words of the condition that it stands for."""
+    return value.replace("_", " ") if is_mark(key) else f"{key}={value}"
 
 
 class Marks:
@@ -24,16 +36,20 @@ class Marks:
     def __len__(self) -> int:
         return len(self._takes)
 
-    def label(self, words: str, takes: Takes) -> tuple[str, str]:
-        """The label, as a selector has it, of the nodes that ``takes`` takes."""
-        key = f"{PREFIX}{crc32(words.encode()):08x}"
+    def label(self, words: str, takes: Takes, more: str = "") -> tuple[str, str]:
+        """The label, as a selector has it, of the nodes that ``takes`` takes; its value has the words.
+
+        ``more``: what tells conditions of the same words apart.
+        """
+        key = f"{PREFIX}{crc32((words + more).encode()):08x}"
         self._takes.setdefault(key, takes)
         self._words.setdefault(key, words)
-        return key, "yes"
+        return key, _NO_LABEL.sub("_", words).strip("_")
 
     def of(self, labels: Mapping[str, str], name: str) -> dict[str, str]:
         """The labels of all conditions that take a node."""
-        return {key: "yes" for key, takes in self._takes.items() if takes(labels, name)}
+        takers = (key for key, takes in self._takes.items() if takes(labels, name))
+        return {key: _NO_LABEL.sub("_", self._words[key]).strip("_") for key in takers}
 
     @property
     def words(self) -> dict[str, str]:

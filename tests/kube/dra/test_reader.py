@@ -25,6 +25,7 @@ from muster.kube.kinds import (
 from muster.kube.kinds import (
     CLASSES as CLASS_KIND,
 )
+from muster.kube.marks import label_words
 from muster.kube.objects import KubeNode, KubePod, Terms
 from muster.kube.translate import Translation, Translator
 from muster.kube.world import World
@@ -301,6 +302,15 @@ def test_a_claim_that_is_not_there_is_noted() -> None:
     assert [str(note) for note in found.notes] == [
         "Pod ns/p: spec.resourceClaims: claim gone is not there: it counts as none"
     ]
+
+
+def test_what_no_node_could_serve_is_told_in_words() -> None:
+    found = translated(FLEET, SLICES_2, template("t", asks("g", 3)), pod("p", template="t"))
+    assert [note.text for note in found.notes] == [
+        "no node could ever serve it: n1: claim t: g needs 3, 2 match, 2 free"
+    ]
+    (label,) = shape_of(found, "p").node_selector
+    assert label_words(*label) == "nodes whose devices could serve claim t: 3 x gpu.nvidia.com"
 
 
 def test_the_engine_places_what_claims_ask_for_where_its_devices_are() -> None:

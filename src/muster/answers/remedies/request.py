@@ -15,6 +15,7 @@ from muster.answers.words import gpus, listed, plural, shape_of
 from muster.catalog import training_tflops
 from muster.engine.sizes import largest, sizes_of
 from muster.errors import InputError
+from muster.kube.marks import is_mark
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.reasons import Reason
 from muster.model.workload import PodSet, TopologyRequest, Workload
@@ -252,7 +253,7 @@ def wrong_labels(ask: Ask) -> Iterator[Candidate]:
             present.setdefault(key, {})[value] = None
     pairs = _selector(ask)
     for key, value in pairs:
-        if value in present.get(key, ()):
+        if value in present.get(key, ()) or is_mark(key):
             continue
         rest = tuple(f"{other}={of}" for other, of in pairs if other != key)
         for near in get_close_matches(value, list(present.get(key, ())), n=1):
@@ -266,17 +267,18 @@ def wrong_labels(ask: Ask) -> Iterator[Candidate]:
 
 
 def any_label(ask: Ask) -> Iterator[Candidate]:
-    """Its node selector without one label, or without any."""
-    pairs = _selector(ask)
-    texts = [f"{key}={value}" for key, value in pairs]
-    for text in texts:
+    """Its node selector without one label, or without any; conditions that no label says stay."""
+    texts = [f"{key}={value}" for key, value in _selector(ask)]
+    kept = [text for text in texts if is_mark(text)]
+    for text in (text for text in texts if not is_mark(text)):
         change = ask.job(selector=tuple(each for each in texts if each != text))
         found = _candidate(ask, "selector", f"let it use nodes without the label {text}", change)
         if found is not None:
             yield found
-    if len(texts) > 1:
+    dropped = [text for text in texts if text not in kept]
+    if len(dropped) > 1:
         found = _candidate(
-            ask, "selector", f"let it use nodes without the labels {listed(texts)}", ask.job(selector=())
+            ask, "selector", f"let it use nodes without the labels {listed(dropped)}", ask.job(selector=tuple(kept))
         )
         if found is not None:
             yield found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from muster.kube.dra.amounts import Allocated
 from muster.kube.dra.demand import Demand, Fleet, together
 from muster.kube.dra.gpus import Gpu, gpus_of
 from muster.kube.dra.objects import (
+    ALL,
     IMPLICIT_RESOURCE,
     DeviceClaim,
     DeviceRequest,
@@ -249,9 +249,11 @@ class DraReader:
         selector = dict(base.node_selector)
         if waiting:
             plain = json.dumps([msgspec.to_builtins(claim.spec) for claim in waiting], sort_keys=True)
-            words = f"nodes that can give a pod its devices ({crc32(plain.encode()):08x})"
-            key, value = self._marks.label(words, lambda labels, name: self._could(words, labels, name, waiting))
+            words = f"nodes whose devices could serve {_summary(waiting)}"
+            key, value = self._marks.label(words, lambda labels, name: self._could(plain, labels, name, waiting), plain)
             selector[key] = value
+            if why := self._why_nowhere(plain, waiting):
+                found = replace(found, notes=(*found.notes, f"no node could ever serve it: {why}"))
         for where, why in self._static.notes.items():
             text = f"{where} {why}; such devices count as not matching, and kube-scheduler would not place the pod"
             self._notes.add("ResourceClaim", where.partition(",")[0], "selectors", text)
@@ -265,16 +267,26 @@ class DraReader:
             node_selector=tuple(sorted(selector.items())),
         ), found.notes
 
-    def _could(self, words: str, labels: Mapping[str, str], node: str, claims: Sequence[KubeDraClaim]) -> bool:
-        """Whether a node could give claims, known by ``words``, their devices if nothing of it were given out."""
+    def _could(self, asked: str, labels: Mapping[str, str], node: str, claims: Sequence[KubeDraClaim]) -> bool:
+        """Whether a node could serve claims, known by what is ``asked``, if nothing of it were given out."""
         self._refresh()
         if all(claim.metadata.name == EXTENDED for claim in claims) and self.by_plugin(node):
             return True
-        known = self._able.get((words, node))
+        known = self._able.get((asked, node))
         if known is None or known[0] != labels:
             assert self._static is not None
-            known = self._able[words, node] = dict(labels), not self._static.refusal(Place(node, labels), claims)
+            known = self._able[asked, node] = dict(labels), not self._static.refusal(Place(node, labels), claims)
         return known[1]
+
+    def _why_nowhere(self, asked: str, claims: Sequence[KubeDraClaim]) -> str:
+        """Why no node could ever give claims their devices, by the first that has any; empty where one could."""
+        assert self._static is not None
+        nodes = self._world.of(NODES, KubeNode)
+        if any(self._could(asked, node.metadata.labels or {}, name, claims) for name, node in nodes.items()):
+            return ""
+        places = (Place(name, node.metadata.labels or {}) for name, node in nodes.items())
+        first = next((place for place in places if self._static.inventory.at(place)), None)
+        return f"{first.name}: {self._static.refusal(first, claims)}" if first is not None else "no node has devices"
 
     def by_plugin(self, node: str) -> bool:
         """Whether a device plugin tells of GPUs of a node."""
@@ -291,9 +303,10 @@ class DraReader:
                 continue
             each = terms.node_selector_terms or []
             words = f"nodes that reach the devices of claim {claim.metadata.namespace}/{claim.metadata.name}"
-            words += f" ({crc32(msgspec.json.encode(terms)):08x})"
             key, value = self._marks.label(
-                words, lambda labels, name, each=each: any(term_takes(term, labels, name) for term in each)
+                words,
+                lambda labels, name, each=each: any(term_takes(term, labels, name) for term in each),
+                msgspec.json.encode(terms).decode(),
             )
             selector[key] = value
         return replace(shape, node_selector=tuple(sorted(selector.items())))
@@ -377,3 +390,18 @@ def _count(resources: Mapping[str, Quantity], name: str, scale: int, where: str)
         return max(parse_quantity(resources.get(name, 0), scale), 0)
     except (ValueError, OverflowError):
         return 0
+
+
+def _summary(claims: Sequence[KubeDraClaim]) -> str:
+    """``claim gpus: 8 x gpu.nvidia.com``, of several claims with ``and`` between them."""
+    parts: list[str] = []
+    for claim in claims:
+        each = [
+            " or ".join(
+                f"{'all' if one.allocation_mode == ALL else one.count} x {one.device_class_name or 'no class'}"
+                for _, one in request.alternatives
+            )
+            for request in claim.spec.devices.requests or ()
+        ]
+        parts.append(f"claim {claim.metadata.name}: {' with '.join(each)}")
+    return " and ".join(parts)
