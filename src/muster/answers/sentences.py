@@ -16,7 +16,7 @@ from muster.engine.explain import Cause, Funnel, relaxed
 from muster.engine.pending import Gang
 from muster.engine.quota import Holdings
 from muster.kernels import Ints
-from muster.kube.marks import label_words
+from muster.kube.marks import is_mark, label_words
 from muster.model.fleet import Node
 from muster.model.reasons import Reason
 
@@ -115,10 +115,10 @@ def _no_flavor(facts: Facts) -> str:
 def _selector(facts: Facts) -> str:
     labels = dict.fromkeys(pair for each in facts.kind.pod_sets for pair in each.shape.node_selector)
     nodes = facts.view.snapshot.fleet.nodes
-    counts = [
-        f"{label_words(key, value)} ({plural(sum(dict(node.labels).get(key) == value for node in nodes), 'node')})"
-        for key, value in labels
-    ]
+    counts: list[str] = []
+    for key, value in labels:
+        count = plural(sum(dict(node.labels).get(key) == value for node in nodes), "node")
+        counts.append(f"{label_words(key, value)} ({count}{'' if is_mark(key) else ' with it'})")
     return f"Its node selector rules out what would have room: it asks for {listed(counts)}."
 
 
