@@ -109,3 +109,19 @@ def test_a_source_is_read_anew_when_it_changes(tmp_path: Path) -> None:
     path.write_bytes(b"MUSTERSNAP")
     with pytest.raises(InputError, match=r"now\.snap"):
         latest.view()
+
+
+def test_a_dump_in_several_files_is_read_anew_when_one_changes(tmp_path: Path) -> None:
+    def write(name: str, *kinds: str) -> str:
+        sizes = {"cpu": "8", "memory": "8Gi"}
+        items = [{"kind": kind, "metadata": {"name": "x"}, "status": {"allocatable": sizes}} for kind in kinds]
+        (tmp_path / name).write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+        return str(tmp_path / name)
+
+    nodes, pods = write("nodes.json", "Node"), write("pods.json")
+    for source in (f"kubectl:{nodes},{pods}", str(tmp_path)):
+        latest = Latest(source, None, {})
+        assert latest.view().snapshot.pending == ()
+        write("pods.json", "Pod")
+        assert [each.name for each in latest.view().snapshot.pending] == ["x"]
+        write("pods.json")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from muster.answers.live import is_live, read_objects
 from muster.errors import InputError
-from muster.traces.kubectl import dump_files
+from muster.traces.files import dump_files
 from muster.traces.kubectl import read_objects as read_dump
 
 if TYPE_CHECKING:

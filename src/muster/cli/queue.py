@@ -225,12 +225,16 @@ def _watch(source: str, draw: Callable[[], None]) -> None:
     """Draw whenever the file changes, and a live cluster after a while; what cannot be read now is looked at again."""
     from muster.answers.live import is_live
     from muster.service.latest import AGAIN_S
+    from muster.traces.files import dump_files
 
-    path = Path(source.removeprefix("kubectl:"))
+    def changed_s() -> float:
+        files = dump_files(source.removeprefix("kubectl:"))
+        return max((Path(file).stat().st_mtime for file in files), default=0.0)
+
     seen = 0.0
     while True:
         try:
-            changed = time.monotonic() // AGAIN_S + 1 if is_live(source) else path.stat().st_mtime
+            changed = time.monotonic() // AGAIN_S + 1 if is_live(source) else changed_s()
         except OSError:
             changed = seen
         if changed != seen:

@@ -11,6 +11,7 @@ from typing import Any
 from muster.answers.live import is_live
 from muster.answers.sources import open_view
 from muster.answers.view import View
+from muster.traces.files import dump_files
 
 AGAIN_S, SHARE = 15.0, 10.0
 """A live cluster is read anew after so long, or where reading it takes long, after so many times that."""
@@ -30,7 +31,7 @@ class Latest:
         self._warn = warn
         self._warned: set[str] = set()
         self._until_s = 0.0
-        self._path = Path(source.split(":", 1)[1] if ":" in source else source)
+        self._path = source.split(":", 1)[1] if ":" in source else source
         self._lock = Lock()
         self._read: tuple[object, View] | None = None
 
@@ -57,7 +58,7 @@ class Latest:
         if is_live(self._source):
             return self._until_s if time.monotonic() < self._until_s else None
         try:
-            found = self._path.stat()
+            found = [Path(file).stat() for file in dump_files(self._path)]
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)

@@ -39,6 +39,27 @@ def read_bytes(path: str) -> bytes:
     return data
 
 
+def dump_files(path: str) -> list[str]:
+    """The files of a dump: those of a folder, or those that are named with commas between them."""
+    if is_dir(path):
+        return sorted(str(each) for each in Path(path).iterdir() if each.name.endswith((".json", ".json.gz")))
+    parts = path.split(",")
+    return parts if len(parts) > 1 and not is_there(path) and all(map(is_there, parts)) else [path]
+
+
+def is_there(path: str) -> bool:
+    """Whether something is at ``path``; False for names that no file can have."""
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_dir(path: str) -> bool:
+    """Whether a folder is at ``path``."""
+    return is_there(path) and Path(path).is_dir()
+
+
 def read_head(path: str, size: int = 65536) -> bytes:
     """The first bytes of a file, unpacked; empty if it cannot be read or unpacked."""
     with contextlib.suppress(OSError, ValueError, EOFError, zlib.error):

@@ -22,8 +22,8 @@ from muster.kube.translate import Translator
 from muster.kube.world import Kind, KubeObject, World, key_of
 from muster.model import Fleet, Running, Snapshot
 from muster.model.workload import PodShape
-from muster.traces.files import decode_text, read_bytes
-from muster.traces.spec import Options, exists
+from muster.traces.files import decode_text, dump_files, read_bytes
+from muster.traces.spec import Options
 from muster.traces.trace import Skipped
 
 OPTIONS = ("pods",)
@@ -83,14 +83,6 @@ def read_objects(path: str) -> tuple[World, tuple[Skipped, ...]]:
     skipped: list[Skipped] = []
     world, _ = _world(path, skipped)
     return world, tuple(skipped)
-
-
-def dump_files(path: str) -> list[str]:
-    """The files of a dump: those of a folder, or those that are named with commas between them."""
-    if exists(path) and Path(path).is_dir():
-        return sorted(str(each) for each in Path(path).iterdir() if each.name.endswith((".json", ".json.gz")))
-    parts = path.split(",")
-    return parts if len(parts) > 1 and not exists(path) and all(map(exists, parts)) else [path]
 
 
 def _world(path: str, skipped: list[Skipped]) -> tuple[World, dict[tuple[str, str], _Item]]:

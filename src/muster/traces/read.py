@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from muster.errors import InputError
 from muster.model import Fleet, Snapshot
-from muster.traces.files import check_link, near, neighbours, read_bytes, read_head
+from muster.traces.files import check_link, dump_files, is_there, near, neighbours, read_bytes, read_head
 from muster.traces.snapshots import holds_snapshot, read_snapshot_file
-from muster.traces.spec import Spec, exists, parse_spec
+from muster.traces.spec import Spec, parse_spec
 from muster.traces.trace import Skipped, Trace
 
 WORKLOAD_KINDS: Mapping[str, str] = {
@@ -174,7 +174,7 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
         return Spec(spec.text, spec.path, "", spec.options)
     if "kubectl" in kinds and _holds_dumps(spec.path):
         return Spec(spec.text, "kubectl", spec.path, spec.options)
-    if not exists(spec.path):
+    if not is_there(spec.path):
         check_link(spec.path)
         hint = neighbours(spec.path) or near(spec.path, list(kinds)) or f"write KIND:PATH; kinds are {', '.join(kinds)}"
         raise InputError(f"is neither a file nor a kind of {what}", file=spec.path or None, hint=hint)
@@ -195,8 +195,6 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
 
 def _holds_dumps(path: str) -> bool:
     """Whether a path names several files, or a folder of them, and the first is a dump of kubectl."""
-    from muster.traces.kubectl import dump_files
-
     files = dump_files(path)
     return bool(files) and files != [path] and _recognise(read_head(files[0]), files[0], "snapshot") == "kubectl"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
 from muster.errors import InputError
-from muster.traces.files import near
+from muster.traces.files import is_there, near
 from muster.traces.tables import parse_integer, parse_number
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -96,25 +95,17 @@ def parse_spec(text: str) -> Spec:
     if not colon:
         bare, options = _split_options(text)
         return Spec(text, "", bare, options)
-    if not _KIND.fullmatch(kind) or exists(text):
+    if not _KIND.fullmatch(kind) or is_there(text):
         return Spec(text, "", text, ())
     path, options = _split_options(rest)
     return Spec(text, kind, path, options)
-
-
-def exists(path: str) -> bool:
-    """Whether something is at ``path``; False for names that no file can have."""
-    try:
-        return bool(path) and Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _split_options(rest: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The longest beginning that is a path, or all up to the trailing ``key=value`` parts; and these parts."""
     parts = rest.split(",")
     options: list[tuple[str, str]] = []
-    while parts and not exists(",".join(parts)) and (match := _OPTION.fullmatch(parts[-1])):
+    while parts and not is_there(",".join(parts)) and (match := _OPTION.fullmatch(parts[-1])):
         options.insert(0, (match[1], match[2]))
         parts.pop()
     return ",".join(parts), tuple(options)
