@@ -32,11 +32,14 @@ _ANEW = ("pods", "min_pods", "gpus", "cpu_milli", "memory_bytes", "models", "fla
 
 
 class Hand:
-    """Writes the commands for one snapshot; ``pods``: its workloads are single pods, as those of a dump are."""
+    """Writes the commands for one snapshot.
+
+    ``pods``: work of one pod is that pod, as in a dump, where Jobs have several; else all are Jobs.
+    """
 
     def __init__(self, view: View, *, pods: bool) -> None:
         self.view = view
-        self.kind = "pod" if pods else "job"
+        self._pods = pods
         self.again: list[str] = []
 
     def commands(self, change: Change) -> Iterator[str]:
@@ -65,8 +68,11 @@ class Hand:
             yield "# when it has started:"
             yield from self.again
 
+    def _kind(self, name: str) -> str:
+        return "pod" if self._pods and self.view.find(name).workload.pods == 1 else "job"
+
     def _stop(self, name: str) -> Iterator[str]:
-        if self.kind == "pod":
+        if self._kind(name) == "pod":
             yield f"{self._delete(name)}  # its controller starts it again; a bare pod is gone"
             return
         yield f"{self._patch(name, {'spec': {'suspend': True}})}"
@@ -74,7 +80,7 @@ class Hand:
 
     def _delete(self, name: str) -> str:
         space, short = self._of(name)
-        which = _q(short) if self.kind == "pod" else f"-l {_q(f'job-name={short}')}"
+        which = _q(short) if self._kind(name) == "pod" else f"-l {_q(f'job-name={short}')}"
         return f"kubectl{space} delete pod {which}"
 
     def _of(self, name: str) -> tuple[str, str]:
@@ -86,22 +92,23 @@ class Hand:
     def _patch(self, name: str, patch: dict[str, Any]) -> str:
         space, short = self._of(name)
         text = json.dumps(patch, separators=(",", ":"))
-        return f"kubectl{space} patch {self.kind} {_q(short)} --type merge -p {_q(text)}"
+        return f"kubectl{space} patch {self._kind(name)} {_q(short)} --type merge -p {_q(text)}"
 
     # -- the gang -----------------------------------------------------------------------------------------------------
 
     def _job(self, change: SetJob) -> Iterator[str]:
         space, short = self._of(change.job)
         anew = [name for name in _ANEW if getattr(change, name) is not None]
-        if anew or self.kind == "pod":
+        kind = self._kind(change.job)
+        if anew or kind == "pod":
             file = _q(f"{short}.yaml")
-            yield f"kubectl{space} get {self.kind} {_q(short)} -o yaml > {file}"
+            yield f"kubectl{space} get {kind} {_q(short)} -o yaml > {file}"
             yield f"# change in {short}.yaml: {str(change).partition(' ')[2].partition(' ')[2]}"
             yield f"kubectl{space} replace --force -f {file}"
             return
         if change.queue is not None:
             label = _q(f"{_KUEUE}/queue-name={change.queue}")
-            yield f"kubectl{space} label {self.kind} {_q(short)} {label} --overwrite"
+            yield f"kubectl{space} label {kind} {_q(short)} {label} --overwrite"
         if change.priority is not None:
             patch = json.dumps({"spec": {"priority": change.priority}}, separators=(",", ":"))
             yield f"kubectl{space} get workloads.{_KUEUE}  # the name of its Workload: job-{short}-..."
