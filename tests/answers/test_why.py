@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -227,6 +228,10 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
     ),
     "it is held": (
         lambda: world(nodes(2), waits=[job("a", not_before_s=NOW_S + 1800)]), Reason.HELD, "held for 30 min more",
+    ),
+    "it is held by a gate": (
+        lambda: world(nodes(2), waits=[job("a", not_before_s=math.inf)]),
+        Reason.HELD, "held by a scheduling gate of its pods, or suspended",
     ),
     # pairs that are easily confused, from both sides
     "quota or capacity: quota is left, nodes are full": (
