@@ -93,7 +93,7 @@ def open_live(source: str, warn: Callable[[str], None]) -> Reading:
     found = read_objects(source, warn)
     options = Options(name=found.context, source=f"{PREFIX}{found.context}")
     translated = Translator(found.world, options=options).translate(found.now_s)
-    left_out = tuple(_left_out(note) for note in translated.notes)
+    left_out = tuple(_left_out(note, options.source) for note in translated.notes)
     return Reading(translated.snapshot, left_out, found.world, translated.seen)
 
 
@@ -126,9 +126,9 @@ def read_objects(source: str, warn: Callable[[str], None]) -> Objects:
     return Objects(world, server.access.context, server.now_s(), version)
 
 
-def _left_out(note: Note) -> Skipped:
+def _left_out(note: Note, source: str) -> Skipped:
     more = f" ({note.count:,} alike)" if note.count > 1 else ""
-    return Skipped(PREFIX, 0, note.field, f"{note.kind.lower()} {note.name} {note.text}{more}")
+    return Skipped(source, 0, note.field, f"{note.kind.lower()} {note.name} {note.text}{more}")
 
 
 def require_client() -> None:

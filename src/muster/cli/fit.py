@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit_document, print_table, tell
-from muster.cli.source import seconds, source_options, view_of
+from muster.cli.source import namespace_asked, seconds, source_options, view_of
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ EPILOG = """\b
 Examples:
   muster fit job.yaml --from now.snap
   muster fit train.sbatch --from now.snap --explain
+  muster fit job.yaml -n research --context prod
   kubectl get job llama-70b -o yaml | muster fit - --from now.snap
   muster fit --pods 8 --gpus 8 --queue research --topology block --from now.snap
   muster fit job.yaml --from now.snap --tensor 8 --parameters 70e9
@@ -107,7 +108,7 @@ def _specs(spec: str | None, snapshot: Snapshot, given: dict[str, Any]) -> Specs
         raise InputError(f"cannot be given beside {spec}", field=option, hint="it is for work without a file")
     from muster.answers.specs.read import read_specs
 
-    return read_specs(spec, snapshot)
+    return read_specs(spec, snapshot, namespace_asked())
 
 
 def _asked(given: dict[str, Any]) -> Asked:

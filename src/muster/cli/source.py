@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from muster.answers.live import Live
     from muster.answers.view import View
     from muster.service.latest import Latest
+    from muster.traces.trace import Skipped
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -178,10 +179,20 @@ def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
     from muster.answers.sources import open_view
 
     view, skipped = open_view(source, at_of(source, at), settings_given(settings), say)
-    if skipped:
-        such = f"{skipped[0].field}: {skipped[0].why}"
-        say(f"{source}: {len(skipped):,} things are left out or not fully understood, such as {such}.")
+    say_left_out(source, skipped)
     return view
+
+
+def say_left_out(source: str, skipped: Sequence[Skipped]) -> None:
+    """Say how much of a source was left out, and one thing of it."""
+    from muster.answers.live import is_live
+
+    if not skipped:
+        return
+    name = source.partition("?")[0] if is_live(source) else source
+    many = "1 thing is" if len(skipped) == 1 else f"{len(skipped):,} things are"
+    such = f"{skipped[0].field}: {skipped[0].why}"
+    say(f"{name}: {many} left out or not fully understood, such as {such}.")
 
 
 def again(source: str, at: str | None, *, always: bool = False) -> str:

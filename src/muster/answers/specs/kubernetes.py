@@ -46,8 +46,12 @@ WITHOUT_PODS = frozenset((
 """Kinds that make no pods: they may stand in the same file."""
 
 
-def read_objects(text: str, path: str, fleet: Fleet, local_queues: Mapping[str, str] | None = None) -> Specs:
+def read_objects(
+    text: str, path: str, fleet: Fleet, local_queues: Mapping[str, str] | None = None, namespace: str = ""
+) -> Specs:  # fmt: skip
     """The gangs of all objects of a file; ``local_queues`` are the cluster's, those of the file go before them.
+
+    ``namespace`` is that of objects that say none themselves.
 
     Raises:
         InputError: no YAML, an object of a kind that is not read, or a field that makes no sense or is not read and
@@ -55,6 +59,7 @@ def read_objects(text: str, path: str, fleet: Fleet, local_queues: Mapping[str, 
     """
     documents = [each for one in documents_in(text, path) for each in one.items()]
     context = Context(Places(fleet), _priorities(documents), _runtimes(documents))
+    context.namespace = namespace
     context.local_queues = {**(local_queues or {}), **_local_queues(documents)}
     kinds: dict[str, None] = {}
     workloads: list[Workload] = []

@@ -30,6 +30,7 @@ class Context(Struct):
         runtimes: of Kubeflow's Trainer, by kind and name.
         local_queues: the queue of each LocalQueue, by ``NAMESPACE/NAME``.
         notes: what was told of so far.
+        namespace: of objects that say none.
     """
 
     places: Places
@@ -37,6 +38,7 @@ class Context(Struct):
     runtimes: Mapping[tuple[str, str], Document] = field(default_factory=dict[tuple[str, str], Document])
     local_queues: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: list[Note] = field(default_factory=list[Note])
+    namespace: str = ""
 
     def queue(self, namespace: str, name: str) -> str:
         """The queue that a name in a namespace means: that of the LocalQueue, or of that name.
@@ -82,7 +84,7 @@ class ObjectReader(PodReader):
             self.named_priority(labels[PRIORITY_LABEL], f"metadata.labels.{PRIORITY_LABEL}")
         if limit_s is None and labels.get(TIME_LABEL, "").isdigit():
             limit_s = float(labels[TIME_LABEL])
-        namespace = str(meta.get("namespace") or "")
+        namespace = str(meta.get("namespace") or self.context.namespace)
         name = f"{self.name}{suffix}"
         workload = Workload(
             f"{namespace}/{name}" if namespace else name,

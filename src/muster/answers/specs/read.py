@@ -10,12 +10,13 @@ from muster.model.snapshot import Snapshot
 from muster.traces.files import decode_text, read_bytes
 
 
-def read_specs(path: str, snapshot: Snapshot) -> Specs:
+def read_specs(path: str, snapshot: Snapshot, namespace: str = "") -> Specs:
     """The gangs of a file: Kubernetes objects (YAML or JSON), or an sbatch script; ``-`` is the standard input.
 
     Args:
         path: the file.
         snapshot: of the cluster that it is asked of; its fleet tells what labels, features and GPU types mean.
+        namespace: of objects that say none themselves.
 
     Raises:
         InputError: with file, line and field.
@@ -26,10 +27,10 @@ def read_specs(path: str, snapshot: Snapshot) -> Specs:
             raise InputError("is empty", file=path, hint="kubectl get job NAME -o yaml | muster fit -")
     else:
         data = read_bytes(path)
-    return specs_of(decode_text(data, path), path, snapshot)
+    return specs_of(decode_text(data, path), path, snapshot, namespace)
 
 
-def specs_of(text: str, path: str, snapshot: Snapshot) -> Specs:
+def specs_of(text: str, path: str, snapshot: Snapshot, namespace: str = "") -> Specs:
     """As `read_specs`, of what ``path`` holds."""
     if text.startswith("#!") or (not _looks_like_yaml(text) and "#SBATCH" in text):
         from muster.answers.specs.sbatch import read_batch
@@ -37,7 +38,7 @@ def specs_of(text: str, path: str, snapshot: Snapshot) -> Specs:
         return read_batch(text, path, snapshot)
     from muster.answers.specs.kubernetes import read_objects
 
-    return read_objects(text, path, snapshot.fleet, dict(snapshot.local_queues))
+    return read_objects(text, path, snapshot.fleet, dict(snapshot.local_queues), namespace)
 
 
 def _looks_like_yaml(text: str) -> bool:
