@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.answers.small import small_snapshot
 
 from muster.answers.specs.kubernetes import read_objects
-from tests.answers.small import small_snapshot
 
 TEXT = """
 apiVersion: batch/v1
