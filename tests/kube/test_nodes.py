@@ -239,3 +239,16 @@ def test_an_affinity_that_no_selector_says_is_a_mark_on_the_nodes_that_it_takes(
     (mark,) = found.snapshot.pending[0].pod_sets[0].shape.node_selector
     assert [each.name for each in found.snapshot.fleet if mark in each.labels] == ["n1", "n4"]
     assert starts(found) == {"ns/p": [("n1", tuple(range(8)))]}
+
+
+def test_pods_of_a_daemon_set_are_alike_on_all_nodes() -> None:
+    def of_set(name: str, node: str, on: str | None) -> dict[str, Any]:
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        return pod(name, 0, on, owner="DaemonSet/agent", spec={"affinity": required} | ({"nodeName": on} if on else {}))
+
+    nodes = [node(f"n{at}") for at in range(3)]
+    found = translated(*nodes, of_set("a", "n0", "n0"), of_set("b", "n1", "n1"), of_set("c", "n2", None))
+    assert len({run.workload.pod_sets for run in found.snapshot.running}) == 1
+    assert found.snapshot.pending[0].pod_sets[0].shape.node_selector == (("kubernetes.io/hostname", "n2"),)
+    assert not any("muster.dev" in key for each in found.snapshot.fleet for key, _ in each.labels)

@@ -124,6 +124,7 @@ class GangReader:
         if not slots:
             return None
         pods = [slot.pod for slot in slots if slot.pod is not None]
+        templates = [each.spec for each in said.templates.values()]
         workload = self._workload(name, gang, pods, slots, said)
         gates = self._claims.gates(gang, pods, said)
         running = self._running(workload, slots, leaving_for)
@@ -136,7 +137,7 @@ class GangReader:
             running,
             gates,
             self._leaving(going, leaving_for) if stays else (),
-            frozenset(pod.spec.scheduler_name or "" for pod in pods),
+            frozenset(spec.scheduler_name or "" for spec in [pod.spec for pod in pods] or templates),
         )
 
     # -- ranks

@@ -13,7 +13,7 @@ from muster.kube.dra.reader import DraReader
 from muster.kube.gpus import GPU, SHARED, WHOLE, GpuMode, profile_name
 from muster.kube.kinds import NODES, VOLUME_CLAIMS, VOLUMES
 from muster.kube.marks import Marks
-from muster.kube.nodes import NodeReader
+from muster.kube.nodes import HOST_LABEL, NodeReader
 from muster.kube.notes import Notes
 from muster.kube.objects import (
     GPU_RESOURCES,
@@ -22,6 +22,7 @@ from muster.kube.objects import (
     KubeNode,
     KubePod,
     KubeVolume,
+    NodeAffinity,
     PodSpec,
     Quantity,
     Term,
@@ -63,10 +64,13 @@ class ShapeReader:
         if annotations:
             told = tuple(annotations.get(key) for key in (GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY))
         mode = self._mode(pod) if self._nodes.modes else WHOLE
+        affinity = spec.affinity and spec.affinity.node_affinity
+        if affinity is not None and spec.node_name and pinned_to(affinity):
+            affinity = None  # pods of a DaemonSet, which are alike but for the node that they are on
         key = self._encoder.encode(
             (
                 spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.node_selector,
-                spec.affinity and spec.affinity.node_affinity, spec.tolerations, places,
+                affinity, spec.tolerations, places,
                 spec.preemption_policy, told, mode, pod.metadata.namespace in KAI_RESERVATIONS,
             )
         )  # fmt: skip
@@ -76,7 +80,7 @@ class ShapeReader:
         known = self._known.get(key)
         if known is None:
             self._said.clear()
-            shape = self._read(pod, places, mode)
+            shape = self._read(pod, affinity, places, mode)
             known = self._known[key] = shape, tuple(self._said)
         shape, said = known
         for where, text in said:
@@ -86,7 +90,7 @@ class ShapeReader:
     def _say(self, where: str, text: str) -> None:
         self._said.append((where, text))
 
-    def _read(self, pod: KubePod, places: list[list[Term]], mode: GpuMode) -> PodShape:
+    def _read(self, pod: KubePod, affinity: NodeAffinity | None, places: list[list[Term]], mode: GpuMode) -> PodShape:
         spec = pod.spec
 
         def amount(resources: Mapping[str, Quantity], resource: str, scale: int, where: str) -> int:
@@ -108,9 +112,10 @@ class ShapeReader:
         if spec.preemption_policy == "Never":
             self._say("spec.preemptionPolicy", "is Never: that it stops nobody is not counted")
         selector = dict(shape.node_selector)
-        asked = spec.affinity and spec.affinity.node_affinity
-        required = asked and asked.required_during_scheduling_ignored_during_execution
-        if required is not None:
+        required = affinity and affinity.required_during_scheduling_ignored_during_execution
+        if affinity is not None and (name := pinned_to(affinity)):
+            selector[HOST_LABEL] = name
+        elif required is not None:
             self._require(selector, required.node_selector_terms or [], "spec.affinity.nodeAffinity", "nodes of")
         for terms in places:
             self._require(selector, terms, "spec.volumes", "nodes that reach a volume of")
@@ -220,6 +225,16 @@ class ShapeReader:
             if volume is not None and (terms := volume_terms(volume.spec)):
                 found.append(terms)
         return found
+
+
+def pinned_to(affinity: NodeAffinity) -> str:
+    """The only node that an affinity takes, by its name, as that of a DaemonSet's pods does; else empty."""
+    required = affinity.required_during_scheduling_ignored_during_execution
+    terms = required.node_selector_terms if required is not None else None
+    if not terms or len(terms) != 1 or terms[0].match_expressions or len(terms[0].match_fields or ()) != 1:
+        return ""
+    one = (terms[0].match_fields or ())[0]
+    return one.values[0] if one.key == "metadata.name" and one.operator == "In" and one.values else ""
 
 
 def exact_labels(terms: list[Term]) -> dict[str, str] | None:
