@@ -378,3 +378,24 @@ def test_eviction_honours_a_budget(cluster: Cluster, work: str) -> None:
     assert run_loop(send()) == [0]
     gone = cluster.api.raw("GET", f"{pods}/serve")
     assert gone[0] == 404 or json.loads(gone[1])["metadata"].get("deletionTimestamp")
+
+
+# -- kubectl -----------------------------------------------------------------------------------------------------------
+
+
+def by_kubectl(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    """The real kubectl, which finds the plugin and its completion on PATH."""
+    environ = {"PATH": f"{KUBECTL.parent}:/usr/bin:/bin", "KUBECONFIG": str(cluster.kubeconfig), "HOME": "/nonexistent"}
+    return subprocess.run([str(KUBECTL), *args], env=environ, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_kubectl_runs_it_as_a_plugin_on_the_current_context(cluster: Cluster, work: str) -> None:
+    done = by_kubectl(cluster, "muster", "why", "train", "-n", work)
+    assert (done.returncode, "starts now" in done.stdout) == (0, True), done.stderr
+    usage = by_kubectl(cluster, "muster", "why")
+    assert (usage.returncode, "Usage: kubectl muster why" in usage.stderr) == (2, True)
+
+
+def test_kubectl_completes_it(cluster: Cluster) -> None:
+    done = by_kubectl(cluster, "__complete", "muster", "fleet", "")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["frag", "show", ":4"]

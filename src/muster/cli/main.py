@@ -31,7 +31,7 @@ COMMANDS = {
     "explain-config": ("muster.cli.explain_config", "Every setting of the scheduling cycle: default and meaning."),
     "tune": ("muster.cli.tune", "Fit the default policy to a fleet and a mix of pod shapes."),
     "slowdown": ("muster.cli.slowdown", "How much longer a training step takes on one placement than on another."),
-    "fleet": ("muster.cli.fleet", "Show a fleet from a file: nodes by state, free GPUs that are of no use by cause."),
+    "fleet": ("muster.cli.fleet", "Show a fleet: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "defrag": ("muster.cli.defrag", "Which work to move so that a gang starts or nodes become whole; price and gain."),
     "spares": ("muster.cli.spares", "How many spare nodes the failure rate asks for, and how many are missing."),
