@@ -231,10 +231,10 @@ def pinned_to(affinity: NodeAffinity) -> str:
     """The only node that an affinity takes, by its name, as that of a DaemonSet's pods does; else empty."""
     required = affinity.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else None
-    if not terms or len(terms) != 1 or terms[0].match_expressions or len(terms[0].match_fields or ()) != 1:
+    fields = [] if not terms or len(terms) > 1 or terms[0].match_expressions else terms[0].match_fields or []
+    if len(fields) != 1 or fields[0].key != "metadata.name" or fields[0].operator != "In":
         return ""
-    one = (terms[0].match_fields or ())[0]
-    return one.values[0] if one.key == "metadata.name" and one.operator == "In" and one.values else ""
+    return (fields[0].values or [""])[0] if len(fields[0].values or ()) == 1 else ""
 
 
 def exact_labels(terms: list[Term]) -> dict[str, str] | None:
