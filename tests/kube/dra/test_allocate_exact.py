@@ -9,10 +9,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import convert
 from tests.kube.dra.building import DRIVER, N1, asks, claim, devices, gpu, slice_of
 
 from muster.kube.dra.allocate import Devices
-from muster.kube.dra.objects import KubeDraClaim
+from muster.kube.dra.amounts import Allocated
+from muster.kube.dra.objects import DraAllocation, KubeDraClaim
 from muster.kube.dra.requests import Refusal
 
 Given = list[tuple[int, dict[str, Any], dict[str, Any]]]
@@ -190,6 +192,34 @@ def test_it_finds_devices_exactly_where_there_are_some(
             asked = alternatives[name]
             assert count == (len(matching(asked, node)) if asked["all"] else asked["count"])
     assert right(claims, node, held, given_out)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5), max_size=4), min_size=1, max_size=6))
+def test_what_is_held_follows_claims_as_they_change(steps: list[dict[str, int]]) -> None:
+    """Claims come, go and get other devices; what is counted is always what counting anew gives."""
+    kept: dict[tuple[str, int], KubeDraClaim] = {}
+    followed = Allocated()
+    for step in steps:
+        claims = {name: kept.setdefault((name, what), held_claim(name, what)) for name, what in step.items()}
+        followed.follow(claims)
+        anew = Allocated(claims.values())
+        assert (followed.alone, followed.shares) == (anew.alone, anew.shares)
+        assert {key: sorted(each.items()) for key, each in followed.consumed.items()} == {
+            key: sorted(each.items()) for key, each in anew.consumed.items()
+        }
+
+
+def held_claim(name: str, what: int) -> KubeDraClaim:
+    """A claim that has one of three devices alone, a share of one of two, or (5) nothing."""
+    if what < 3:
+        return claim(name, given=[f"n1/g{what}"])
+    found = claim(name)
+    if what < 5:
+        share = {"request": "x", "driver": DRIVER, "pool": "n1", "device": f"s{what}", "shareID": name,
+                 "consumedCapacity": {"memory": str(what)}}  # fmt: skip
+        found.status.allocation = convert({"devices": {"results": [share]}}, DraAllocation)
+    return found
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from muster.kube.dra.objects import NANO, Capacity, DraDevice, KubeDraClaim, RequestPolicy, nanos
+from muster.kube.dra.objects import NANO, Capacity, DraDevice, KubeDraClaim, RequestPolicy, Result, nanos
 from muster.kube.dra.pools import DeviceKey
 from muster.kube.objects import Quantity
 
@@ -16,38 +16,57 @@ class Allocated:
     """What claims hold: devices that are one claim's alone, and shares of others.
 
     Attributes:
-        alone: devices that nobody else may have.
+        alone: devices that nobody else may have, each with how many claims have it (more than one is a fault).
         shares: how many shares of a device there are.
         consumed: what shares take of a device's capacities.
-        holders: the claims that hold a device or a share of it, ``NAMESPACE/NAME``.
     """
 
     def __init__(self, claims: Iterable[KubeDraClaim] = ()) -> None:
-        self.alone: set[DeviceKey] = set()
+        self._seen: dict[str, tuple[KubeDraClaim, list[Result]]] = {}
+        self.alone: dict[DeviceKey, int] = {}
         self.shares: dict[DeviceKey, int] = {}
         self.consumed: dict[DeviceKey, dict[str, int]] = {}
-        self.holders: dict[DeviceKey, list[str]] = {}
         for claim in claims:
             self.add(claim)
 
     def add(self, claim: KubeDraClaim) -> None:
         """Count what a claim was given. Access for administrators takes nothing."""
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation else ():
-            if result.admin_access:
-                continue
-            self.holders.setdefault(result.key, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
+        self._count(_results(claim), 1)
+
+    def follow(self, claims: Mapping[str, KubeDraClaim]) -> None:
+        """Count these claims and no others; those that are the same objects as the last time are not looked into."""
+        for name, claim in claims.items():
+            known = self._seen.get(name)
+            if known is None or known[0] is not claim:
+                self._count(known[1] if known else (), -1)
+                self._seen[name] = claim, _results(claim)
+                self._count(self._seen[name][1], 1)
+        if len(self._seen) > len(claims):
+            for name in [name for name in self._seen if name not in claims]:
+                self._count(self._seen.pop(name)[1], -1)
+
+    def _count(self, results: Iterable[Result], sign: int) -> None:
+        for result in results:
+            counts = self.alone if result.share_id is None else self.shares
+            counts[result.key] = counts.get(result.key, 0) + sign
+            if not counts[result.key]:
+                del counts[result.key]
             if result.share_id is None:
-                self.alone.add(result.key)
                 continue
-            self.shares[result.key] = self.shares.get(result.key, 0) + 1
             taken = self.consumed.setdefault(result.key, {})
             for name, amount in (result.consumed_capacity or {}).items():
-                taken[name] = taken.get(name, 0) + nanos(amount)
+                taken[name] = taken.get(name, 0) + sign * nanos(amount)
+            if result.key not in self.shares:
+                del self.consumed[result.key]
 
     def holds(self, key: DeviceKey) -> bool:
         """Whether anything of a device is given out: its counters are then taken, once."""
         return key in self.alone or key in self.shares
+
+
+def _results(claim: KubeDraClaim) -> list[Result]:
+    allocation = claim.status.allocation
+    return [one for one in allocation.devices.results if not one.admin_access] if allocation else []
 
 
 def share_of(device: DraDevice, requests: Mapping[str, Quantity]) -> dict[str, Quantity] | None:

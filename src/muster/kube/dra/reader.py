@@ -57,7 +57,8 @@ class DraReader:
     def __init__(self, world: World, marks: Marks, notes: Notes) -> None:
         self._world, self._marks, self._notes = world, marks, notes
         self._revision: tuple[int, ...] = ()
-        self._claims_revision: tuple[int, ...] = ()
+        self._claims_revision = self._pods_revision = -1
+        self._allocated = Allocated()
         self._devices: Devices | None = None
         self._static: Devices | None = None
         self._fleet: Fleet | None = None
@@ -79,13 +80,14 @@ class DraReader:
     def devices(self) -> Devices:
         """What decides which devices claims get, with all that is given out now."""
         self._refresh()
-        revision = self._world.revision(CLAIMS)
-        if self._devices is None or self._claims_revision[:1] != (revision,):
-            claims = self._world.of(CLAIMS, KubeDraClaim)
-            assert self._static is not None
-            self._devices = Devices(self._static.inventory, self._static.matcher.classes, Allocated(claims.values()))
+        assert self._static is not None
+        if self._devices is None:
+            self._devices = Devices(self._static.inventory, self._static.matcher.classes, self._allocated)
             self._devices.matcher = self._static.matcher
-            self._claims_revision = (revision, *self._claims_revision[1:])
+        revision = self._world.revision(CLAIMS)
+        if self._claims_revision != revision:
+            self._allocated.follow(self._world.of(CLAIMS, KubeDraClaim))
+            self._claims_revision = revision
         return self._devices
 
     def _refresh(self) -> None:
@@ -324,9 +326,9 @@ class DraReader:
     def _find_holders(self) -> None:
         """Of each claim that pods name, the first that is bound, or else the first."""
         revision = self._world.revision(PODS)
-        if self._claims_revision[1:] == (revision,):
+        if self._pods_revision == revision:
             return
-        self._claims_revision = (*(self._claims_revision[:1] or (-1,)), revision)
+        self._pods_revision = revision
         self._holders.clear()
         pods = sorted(self._world.of(PODS, KubePod).items(), key=lambda item: (not item[1].spec.node_name, item[0]))
         for key, pod in pods:
