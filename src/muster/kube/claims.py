@@ -146,10 +146,10 @@ class ClaimReader:
         """Where the pods must or should stand: by the group, the annotations of its pods, and their affinity."""
         name = f"{gang.namespace}/{gang.name}"
         request = self._asked(name, gang.kind, pods, said, count)
-        clique = self._level.get(self._dra.clique(pods), "") if pods else ""
+        clique = self._level.get(self._dra.together(pods), "") if pods else ""
         if clique and request.required not in (HOST, clique):
             if request.required:
-                text = f"asks for one {request.required}; its compute domain for one {clique}, which counts"
+                text = f"asks for one {request.required}; its claims for one {clique}, which counts"
                 self._notes.add(gang.kind, name, "topology", text)
             request = TopologyRequest(clique, request.preferred)
         pod = next((pod for pod in pods if pod.spec.affinity is not None or pod.spec.topology_spread_constraints), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from muster.kube.objects import Meta, Selector
+from muster.kube.objects import Meta, PodClaim, PodClaimStatus, Selector
 
 
 class TopologyKey(Struct):
@@ -43,6 +43,13 @@ class PodGroupSpec(Struct, rename="camel"):
     parent_composite_pod_group_name: str | None = None
     priority: int | None = None
     priority_class_name: str | None = None
+    resource_claims: list[PodClaim] | None = None
+
+
+class PodGroupStatus(Struct, rename="camel"):
+    """A native PodGroup's status: the claims that were made for it."""
+
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class KubePodGroup(Struct):
@@ -50,6 +57,7 @@ class KubePodGroup(Struct):
 
     metadata: Meta
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
 
 
 class OldGroup(Struct):

@@ -13,11 +13,13 @@ from tests.kube.dra.test_allocate import MIG_SLICES
 from muster.engine.config import Config
 from muster.engine.decide import decide
 from muster.kube.dra.objects import KubeClaimTemplate, KubeComputeDomain, KubeDraClaim, KubeSlice, KubeTaintRule
+from muster.kube.groups import KubePodGroup
 from muster.kube.kinds import (
     CLAIM_TEMPLATES,
     CLAIMS,
     COMPUTE_DOMAINS,
     NODES,
+    POD_GROUPS,
     PODS,
     SLICES,
     TAINT_RULES,
@@ -26,7 +28,7 @@ from muster.kube.kinds import (
     CLASSES as CLASS_KIND,
 )
 from muster.kube.marks import label_words
-from muster.kube.objects import KubeNode, KubePod, Terms
+from muster.kube.objects import KubeNode, KubePod, SchedulingGroup, Terms
 from muster.kube.translate import Translation, Translator
 from muster.kube.world import World
 from muster.model.plan import Place, PodPlacement
@@ -79,7 +81,7 @@ def world(nodes: Sequence[KubeNode], slices: Sequence[KubeSlice], *objects: Any,
     found.put_all(CLASS_KIND, classes)
     kinds = {
         KubePod: PODS, KubeDraClaim: CLAIMS, KubeClaimTemplate: CLAIM_TEMPLATES, KubeComputeDomain: COMPUTE_DOMAINS,
-        KubeTaintRule: TAINT_RULES,
+        KubeTaintRule: TAINT_RULES, KubePodGroup: POD_GROUPS,
     }  # fmt: skip
     for each in objects:
         found.put(kinds[type(each)], each)
@@ -254,6 +256,27 @@ def test_a_claim_of_several_pods_counts_once() -> None:
     shared = reserved(claim("shared", asks(count=2), given=["n1/gpu-0", "n1/gpu-1"]), "p", "q")
     found = translated(FLEET, SLICES_2, shared, pod("p", "shared", node="n1"), pod("q", "shared", node="n1"))
     assert {run.workload.name: run.pods[0].devices for run in found.snapshot.running} == {"ns/p": (0, 1), "ns/q": ()}
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_claim_of_a_pod_group_counts_once(made: bool) -> None:
+    """The group's template is made into one claim for all its pods; before that, too, one pod asks for its GPUs."""
+    entry = {"name": "t", "resourceClaimTemplateName": "t"}
+    statuses = [{"name": "t", "resourceClaimName": "made"}] if made else []
+    group = convert(
+        {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"resourceClaims": [entry]},
+         "status": {"resourceClaimStatuses": statuses}},
+        KubePodGroup,
+    )  # fmt: skip
+    pods = [pod(f"p{at}", template="t") for at in range(3)]
+    for each in pods:
+        each.spec.scheduling_group = SchedulingGroup("g")
+    one = reserved(claim("made", asks(count=2)))
+    found = translated(FLEET, SLICES_2, template("t", asks(count=2)), group, *pods, *([one] if made else []))
+    gang = found.seen["ns/g"].workload
+    assert [(each.count, each.shape.gpus) for each in gang.pod_sets] == [(1, 2), (2, 0)]
+    assert gang.topology is not None
+    assert gang.topology.required == "host"  # where its devices are
 
 
 @pytest.mark.parametrize(

@@ -28,25 +28,27 @@ from muster.kube.dra.objects import (
     KubeTaintRule,
 )
 from muster.kube.dra.pools import DeviceKey, Inventory, Place
+from muster.kube.groups import KubePodGroup
 from muster.kube.kinds import (
     CLAIM_TEMPLATES,
     CLAIMS,
     CLASSES,
     COMPUTE_DOMAINS,
     NODES,
+    POD_GROUPS,
     PODS,
     SLICES,
     TAINT_RULES,
 )
 from muster.kube.marks import Marks
 from muster.kube.notes import Notes
-from muster.kube.objects import GPU_RESOURCES, KubeNode, KubePod, Meta, Quantity, parse_quantity, pod_request
+from muster.kube.objects import GPU_RESOURCES, KubeNode, KubePod, Meta, PodClaim, Quantity, parse_quantity, pod_request
 from muster.kube.world import World
 from muster.model.fleet import WHOLE_GPU_MILLI, Device
 from muster.model.plan import PodPlacement
 from muster.model.workload import PodShape
 
-CLIQUE_LABEL = "nvidia.com/gpu.clique"
+CLIQUE_LABEL, HOST_LABEL = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 EXTENDED = "extended-resources"
 _FINISHED = ("Succeeded", "Failed")
 
@@ -154,8 +156,14 @@ class DraReader:
 
     def _users(self, claim: KubeDraClaim) -> set[str]:
         """The pods for which a claim is reserved, by `muster.kube.world.key_of`."""
-        consumers = claim.status.reserved_for or ()
-        return {f"{claim.metadata.namespace}/{each.name}" for each in consumers if each.resource == "pods"}
+        space, consumers = claim.metadata.namespace, claim.status.reserved_for or ()
+        groups = {each.name for each in consumers if each.resource == "podgroups"}
+        pods = self._world.of(PODS, KubePod).items() if groups else ()
+        return {f"{space}/{each.name}" for each in consumers if each.resource == "pods"} | {
+            key for key, pod in pods
+            if pod.metadata.namespace == space and pod.spec.scheduling_group is not None
+            and pod.spec.scheduling_group.pod_group_name in groups
+        }  # fmt: skip
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -176,6 +184,9 @@ class DraReader:
         made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
         found: list[KubeDraClaim] = []
         for each in pod.spec.resource_claims or ():
+            group = self._group_with(pod, each)
+            if group is not None:
+                made |= {one.name: one.resource_claim_name for one in group.status.resource_claim_statuses or ()}
             asked = each.resource_claim_name or made.get(each.name)
             claim = claims.get(f"{meta.namespace}/{asked}") if asked else None
             if claim is None and each.resource_claim_template_name:
@@ -183,7 +194,8 @@ class DraReader:
                     f"{meta.namespace}/{each.resource_claim_template_name}"
                 )
                 if template is not None:
-                    claim = KubeDraClaim(Meta(each.name, meta.namespace), template.spec.spec)
+                    of_group = f"{group.metadata.name}/" if group is not None else ""
+                    claim = KubeDraClaim(Meta(of_group + each.name, meta.namespace), template.spec.spec)
             if claim is None:
                 what = (
                     f"claim {asked or each.resource_claim_template_name or each.name} is not there: it counts as none"
@@ -201,6 +213,26 @@ class DraReader:
                 for at, (klass, count) in enumerate(extended)
             ]
             found.append(KubeDraClaim(Meta(EXTENDED, meta.namespace), DraClaimSpec(DeviceClaim(requests))))
+        return found
+
+    def _group_with(self, pod: KubePod, asked: PodClaim) -> KubePodGroup | None:
+        """The pod group that has the same claim as its pod: one for all its pods; None: it is the pod's own."""
+        of = pod.spec.scheduling_group
+        if of is None or not of.pod_group_name:
+            return None
+        group = self._world.of(POD_GROUPS, KubePodGroup).get(f"{pod.metadata.namespace}/{of.pod_group_name}")
+        return group if group is not None and asked in (group.spec.resource_claims or ()) else None
+
+    def _shared_claims(self, pod: KubePod) -> set[str]:
+        """The claims of a pod that others may have as well and that have no devices yet."""
+        claims = self._world.of(CLAIMS, KubeDraClaim)
+        found: set[str] = set()
+        for each in pod.spec.resource_claims or ():
+            group = self._group_with(pod, each)
+            name = each.resource_claim_name or (f"{group.metadata.name}/{each.name}" if group is not None else "")
+            claim = claims.get(f"{pod.metadata.namespace}/{name}")
+            if name and (claim is None or claim.status.allocation is None):
+                found.add(name)
         return found
 
     def _extended(self, pod: KubePod) -> list[tuple[str, int]]:
@@ -316,8 +348,9 @@ class DraReader:
     def _is_holder(self, claim: KubeDraClaim, pod: KubePod) -> bool:
         """Whether the devices of a claim count for this pod: of several that share it, they count for one."""
         owner = claim.metadata.owner
-        if not claim.metadata.uid or (owner is not None and owner.kind == "Pod"):
-            return True  # a template's, or not there yet
+        ours = not claim.metadata.uid or (owner is not None and owner.kind == "Pod")
+        if ours and "/" not in claim.metadata.name:
+            return True  # made for this pod, or to be made
         self._find_holders()
         key = f"{claim.metadata.namespace}/{claim.metadata.name}"
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -333,8 +366,14 @@ class DraReader:
         pods = sorted(self._world.of(PODS, KubePod).items(), key=lambda item: (not item[1].spec.node_name, item[0]))
         for key, pod in pods:
             for each in pod.spec.resource_claims or () if _alive(pod) else ():
+                group, space = self._group_with(pod, each), pod.metadata.namespace
                 if each.resource_claim_name:
-                    self._holders.setdefault(f"{pod.metadata.namespace}/{each.resource_claim_name}", key)
+                    self._holders.setdefault(f"{space}/{each.resource_claim_name}", key)
+                elif group is not None:
+                    statuses = group.status.resource_claim_statuses or ()
+                    made = [one.resource_claim_name for one in statuses if one.name == each.name]
+                    for name in (*made, f"{group.metadata.name}/{each.name}"):
+                        self._holders.setdefault(f"{space}/{name}", key)
 
     def given(self, pod: KubePod) -> PodPlacement | None:
         """The GPUs that a bound pod has by its claims, with a MIG instance's start; None where they do not tell."""
@@ -353,8 +392,18 @@ class DraReader:
         profile, start = found[0][1]
         return PodPlacement(pod.spec.node_name, indexes, 0, profile, start)
 
-    def clique(self, pods: Iterable[KubePod]) -> str:
-        """The label of which all pods of a gang must have one value, as those of a ComputeDomain must; else empty."""
+    def together(self, pods: Sequence[KubePod]) -> str:
+        """The label of which all pods of a gang must have one value; else empty.
+
+        Pods that share a claim stand on one node, where its devices are; those of a ComputeDomain in one clique.
+        """
+        shared = [self._shared_claims(pod) for pod in pods] if len(pods) > 1 else []
+        if shared and shared[0].intersection(*shared[1:]):
+            return HOST_LABEL
+        if len({key for each in shared for key in each}) < sum(map(len, shared)):
+            name = f"{pods[0].metadata.namespace}/{pods[0].metadata.name}"
+            what = "some pods of its gang share a claim, and must stand on one node: that is seen when they are placed"
+            self._notes.add("Pod", name, "spec.resourceClaims", what)
         domains = self._world.of(COMPUTE_DOMAINS, KubeComputeDomain)
         if not domains:
             return ""
