@@ -16,7 +16,7 @@ from muster.model.parallelism import Parallelism
 from muster.model.plan import PodPlacement
 from muster.model.queue import Queue, Quota
 from muster.model.snapshot import AdvanceReservation, Running, Snapshot
-from muster.model.workload import Checkpointing, PodSet, PodShape, TopologyRequest, Workload
+from muster.model.workload import Checkpointing, PodSet, PodShape, Toleration, TopologyRequest, Workload
 
 NOW = 100_000.0
 HOUR = 3600.0
@@ -201,6 +201,16 @@ CASES: dict[str, tuple[Callable[[], Snapshot], str]] = {
     "tainted nodes": (
         lambda: at(fleet(2, n2={"taints": (Taint("maintenance"),)}), gang(2)),
         "untaint maintenance n2",
+    ),
+    "nodes with a taint that it tolerates, and one that it does not": (
+        lambda: at(fleet(2, n2={"taints": (Taint("maintenance"), Taint("team"))}),
+                   gang(2, replace(WHOLE, tolerations=(Toleration("team", "Exists"),)))),
+        "untaint maintenance n2",
+    ),
+    "the same beside a cordoned node": (
+        lambda: at(fleet(3, n2={"taints": (Taint("maintenance"), Taint("team"))}, n3={"schedulable": False}),
+                   gang(3, replace(WHOLE, tolerations=(Toleration("team", "Exists"),)))),
+        "uncordon n3; untaint maintenance n2",
     ),
     "nodes that refuse it for different reasons": (
         lambda: at(fleet(3, n2={"spare": True}, n3={"schedulable": False}), gang(3)),

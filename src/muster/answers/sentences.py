@@ -15,6 +15,7 @@ from muster.engine.cluster import GangKind
 from muster.engine.explain import Cause, Funnel, relaxed
 from muster.engine.pending import Gang
 from muster.engine.quota import Holdings
+from muster.engine.state import refusing_taints
 from muster.kernels import Ints
 from muster.kube.marks import is_mark, label_words
 from muster.model.fleet import Node
@@ -71,17 +72,18 @@ def also(facts: Facts, told: set[Reason]) -> Iterator[tuple[Reason, str]]:
     ):  # fmt: skip
         nodes = facts.lost(key)
         if reason not in told and nodes:
-            yield reason, _closed(reason, nodes)
+            yield reason, _closed(reason, nodes, facts)
 
 
-def _closed(reason: Reason, nodes: Sequence[Node]) -> str:
+def _closed(reason: Reason, nodes: Sequence[Node], facts: Facts) -> str:
     count, names = plural(len(nodes), "node"), listed(node.name for node in nodes)
     are = "is" if len(nodes) == 1 else "are"
     match reason:
         case Reason.TAINT:
+            shapes = [pods.shape for pods in facts.kind.pod_sets]
             taints = dict.fromkeys(
                 f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-                for node in nodes for taint in node.taints if taint.effect != "PreferNoSchedule"
+                for node in nodes for taint in refusing_taints(shapes, node)
             )  # fmt: skip
             return f"{count} {are} tainted with {listed(taints)}, which it does not tolerate ({names})."
         case Reason.SPARE:
@@ -128,7 +130,7 @@ def _barred(reason: Reason, step: str, otherwise: str) -> Callable[[Facts], str]
     def text(facts: Facts) -> str:
         empty = facts.view.scheduler.cluster.emptied
         enough = empty.fits(relaxed(empty, facts.kind, reason), facts.flavor)
-        return f"{f'{otherwise} it would fit: ' if enough else ''}{_closed(reason, facts.lost(step))}"
+        return f"{f'{otherwise} it would fit: ' if enough else ''}{_closed(reason, facts.lost(step), facts)}"
 
     return text
 

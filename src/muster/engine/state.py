@@ -442,6 +442,16 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and toleration.value == taint.value
 
 
+def refusing_taints(shapes: Iterable[PodShape], node: Node) -> list[Taint]:
+    """The taints of a node that keep a pod of one of some shapes away."""
+    borne = [shape.tolerations for shape in shapes]
+    return [
+        taint
+        for taint in node.taints
+        if taint.effect != "PreferNoSchedule" and not all(any(tolerates(one, taint) for one in each) for each in borne)
+    ]
+
+
 def _hardware(node: Node) -> tuple[int, int, tuple[str, ...]]:
     return node.cpu_milli, node.memory_bytes, tuple(device.model for device in node.devices if device.healthy)
 

@@ -12,6 +12,7 @@ from muster.answers.changes.grow import NARROW
 from muster.answers.hostlist import compress
 from muster.answers.remedies.ask import Ask, Candidate
 from muster.answers.words import listed, plural
+from muster.engine.state import refusing_taints
 from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Node
 from muster.model.reasons import Reason
@@ -36,12 +37,9 @@ def spares(ask: Ask) -> Iterator[Candidate]:
 def untaint(ask: Ask) -> Iterator[Candidate]:
     """Nodes whose taint is taken away, the fewest: one key at a time."""
     tainted = refused_only_by(ask, Reason.TAINT)
-    for key in dict.fromkeys(taint.key for node in tainted for taint in node.taints):
-        nodes = [
-            node
-            for node in tainted
-            if {taint.key for taint in node.taints if taint.effect != "PreferNoSchedule"} == {key}
-        ]
+    refusing = {node.name: _refusing(ask, node) for node in tainted}
+    for key in dict.fromkeys(key for node in tainted for key in refusing[node.name]):
+        nodes = [node for node in tainted if refusing[node.name] == {key: None}]
         yield from _set(ask, nodes, "untaint", f"remove the taint {key} of", key)
 
 
@@ -74,12 +72,19 @@ def mixed(ask: Ask) -> Iterator[Candidate]:
             if names:
                 changes.append(SetNodes(tuple(sorted(names)), what))
                 parts.append(f"{verb} {compress(sorted(names))}")
-        for key in dict.fromkeys(taint.key for node in chosen for taint in node.taints):
-            names = [node.name for node in chosen if any(taint.key == key for taint in node.taints)]
+        refusing = {node.name: _refusing(ask, node) for node in chosen}
+        for key in dict.fromkeys(key for node in chosen for key in refusing[node.name]):
+            names = [node.name for node in chosen if key in refusing[node.name]]
             changes.append(SetNodes(tuple(sorted(names)), "untaint", key))
             parts.append(f"remove the taint {key} of {compress(sorted(names))}")
         if len(changes) > 1:
             yield Candidate("nodes", listed(parts, len(parts)), tuple(changes), ask.workload, room=True)
+
+
+def _refusing(ask: Ask, node: Node) -> dict[str, None]:
+    """The keys of a node's taints that the gang does not tolerate, in order."""
+    shapes = [pods.shape for pods in ask.workload.pod_sets]
+    return dict.fromkeys(taint.key for taint in refusing_taints(shapes, node))
 
 
 def refused_only_by(ask: Ask, reason: Reason) -> list[Node]:
