@@ -17,6 +17,7 @@ import argparse
 import os
 import platform
 import random
+import re
 import statistics
 import sys
 import threading
@@ -30,11 +31,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "dev"))
 
 from controlplane import Cluster, ClusterError, Settings, Shape  # noqa: E402
+from controlplane.api import ApiError  # noqa: E402
 from controlplane.muster import Replica, cpu_s, most_memory_mb  # noqa: E402
 from controlplane.processes import running  # noqa: E402
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+_NAME = re.compile(rb'"metadata":\{"name":"([^"]+)"')
 RACK = "cloud.provider.com/topology-rack"
 
 
@@ -73,23 +76,28 @@ class Contestant:
 
 
 class Bindings:
-    """When each pod was first seen bound, by a watch of its own."""
+    """When each pod was first seen bound, by a watch of its own; where that breaks off, by a list."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.at_s: dict[str, float] = {}
         self._cluster = cluster
-        self._end = threading.Event()
+        self._ended = False
         version = cluster.api.get(PODS, limit=1)["metadata"]["resourceVersion"]
-        self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(version,), daemon=True).start()
 
     def _run(self, version: str) -> None:
-        for event in self._cluster.api.watch(PODS, 1800, resourceVersion=version):
-            pod = event["object"]
-            if pod.get("spec", {}).get("nodeName"):
-                self.at_s.setdefault(pod["metadata"]["name"], time.monotonic())
-            if self._end.is_set():
-                return
+        while not self._ended:
+            for line in self._cluster.api.watch_lines(PODS, 1800, resourceVersion=version):
+                name = _NAME.search(line)
+                if name and b'"nodeName":"' in line:
+                    self.at_s.setdefault(name[1].decode(), time.monotonic())
+                if self._ended:
+                    return
+            found = self._cluster.api.get(PODS)
+            version = found["metadata"]["resourceVersion"]
+            for each in found["items"]:
+                if each["spec"].get("nodeName"):
+                    self.at_s.setdefault(each["metadata"]["name"], time.monotonic())
 
     def wait(self, count: int, within_s: float) -> None:
         until_s = time.monotonic() + within_s
@@ -99,7 +107,7 @@ class Bindings:
             time.sleep(0.02)
 
     def end(self) -> None:
-        self._end.set()
+        self._ended = True
 
 
 def pod(name: str, gpus: int, scheduler: str, group: str = "") -> dict[str, Any]:
@@ -134,8 +142,12 @@ def contest(name: str, shape: Shape, gates: tuple[str, ...] = ()) -> Iterator[Co
 
 def clear(cluster: Cluster) -> None:
     """Remove all pods and groups, and wait until they are gone."""
-    cluster.api.delete(PODS, {"gracePeriodSeconds": 0})
-    cluster.api.delete(GROUPS)
+    for path in (PODS, GROUPS):
+        try:
+            cluster.api.delete(path, {"gracePeriodSeconds": 0})
+        except ApiError as error:
+            if error.status != 504:  # many take longer than one request may; the server goes on
+                raise
     cluster.wait("all pods were gone", lambda: not cluster.api.items(PODS), 300, 0.5)
 
 
@@ -143,7 +155,7 @@ def singles(options: argparse.Namespace) -> None:
     """Pods of one GPU."""
     count, figures = options.pods, dict[str, list[float]]()
     for name in options.only:
-        with contest(name, Shape(options.nodes, 8, per_rack=8, blocks=4)) as contestant:
+        with contest(name, Shape(options.nodes, 16, per_rack=8, blocks=4)) as contestant:  # room for both parts
             cluster = contestant.cluster
             cluster.create(PODS, [pod(f"w-{at}", 1, contestant.scheduler_name) for at in range(count)])
             bindings = Bindings(cluster)
@@ -153,8 +165,7 @@ def singles(options: argparse.Namespace) -> None:
             waiting_s = max(bindings.at_s.values()) - began_s
             waiting_cpu_s = contestant.cpu_s()
             bindings.end()
-            clear(cluster)
-            time.sleep(3)
+            time.sleep(5)
             bindings, before_s, began_s = Bindings(cluster), contestant.cpu_s(), time.monotonic()
             cluster.create(PODS, [pod(f"c-{at}", 1, contestant.scheduler_name) for at in range(count)])
             made_s = time.monotonic() - began_s

@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from controlplane.errors import ClusterError
 
 JSON = "application/json"
+KEPT_S = 20.0
 PATCHES = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -55,7 +57,7 @@ class Api:
         self._tls = ssl.create_default_context(cafile=str(ca))
         if cert:
             self._tls.load_cert_chain(str(cert), str(key) if key else None)
-        self._idle: deque[http.client.HTTPSConnection] = deque()
+        self._idle: deque[tuple[http.client.HTTPSConnection, float]] = deque()
 
     def __del__(self) -> None:
         self.close()
@@ -63,7 +65,7 @@ class Api:
     def close(self) -> None:
         """Close the connections that are idle now."""
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[0].close()
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, kind: str = JSON, timeout_s: float = 0.0
@@ -88,7 +90,7 @@ class Api:
                 if timeout_s:
                     connection.close()
                 else:
-                    self._idle.append(connection)
+                    self._idle.append((connection, time.monotonic()))
                 return answer
 
     def call(self, method: str, path: str, body: Any = None, kind: str = JSON, **query: Any) -> Any:
@@ -139,6 +141,10 @@ class Api:
 
     def watch(self, path: str, timeout_s: int = 30, **query: Any) -> Iterator[dict[str, Any]]:
         """Events of a watch as dictionaries, on a connection of its own, until the server ends it."""
+        return (json.loads(line) for line in self.watch_lines(path, timeout_s, **query))
+
+    def watch_lines(self, path: str, timeout_s: int = 30, **query: Any) -> Iterator[bytes]:
+        """The same as the server sends them, for those who cannot be slow: the server ends slow watches."""
         connection = self._new(timeout_s + 10)
         words = urlencode({"watch": "true", "timeoutSeconds": timeout_s} | query)
         try:
@@ -146,8 +152,7 @@ class Api:
             response = connection.getresponse()
             if response.status >= 400:
                 raise ApiError("WATCH", path, response.status, json.loads(response.read()))
-            for line in response:
-                yield json.loads(line)
+            yield from response
         finally:
             connection.close()
 
@@ -156,8 +161,13 @@ class Api:
         return headers | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
 
     def _kept(self) -> http.client.HTTPSConnection | None:
+        """An idle connection; those that are idle for long are closed, as the server may have closed them already."""
         with contextlib.suppress(IndexError):
-            return self._idle.pop()
+            while True:
+                connection, since_s = self._idle.pop()
+                if time.monotonic() - since_s < KEPT_S:
+                    return connection
+                connection.close()
         return None
 
     def _new(self, timeout_s: float) -> http.client.HTTPSConnection:
