@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-all test-ray test-k8s controlplane lint types docs lock bench clean
+.PHONY: run test test-quick test-all test-ray test-k8s controlplane controlplane-reachable lint types docs lock bench clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -33,6 +33,10 @@ test-ray: $(STAMP)
 # the real Kubernetes programs, built once from their Go modules into $$MUSTER_CONTROLPLANE_DIR or your cache folder
 controlplane: $(STAMP)
 	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build $(if $(K8S),--k8s $(K8S))
+
+# whether they can be built here: there is Go, and it can get a module
+controlplane-reachable:
+	@command -v go >/dev/null && cd test/controlplane/etcd && timeout 120 go mod download go.etcd.io/etcd/server/v3
 
 test-k8s: controlplane
 	MUSTER_K8S=required MUSTER_K8S_VERSION=$(K8S) $(VENV)/bin/python -m pytest -q -m k8s tests/k8s

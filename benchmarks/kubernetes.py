@@ -76,11 +76,11 @@ class Contestant:
 
 
 class Bindings:
-    """When each pod was first seen bound, by a watch of its own; where that breaks off, by a list."""
+    """When each pod whose name begins so was first seen bound: by a watch; where that breaks off, by a list."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.at_s: dict[str, float] = {}
-        self._cluster = cluster
+        self._cluster, self._prefix = cluster, prefix
         self._ended = False
         version = cluster.api.get(PODS, limit=1)["metadata"]["resourceVersion"]
         threading.Thread(target=self._run, args=(version,), daemon=True).start()
@@ -90,14 +90,18 @@ class Bindings:
             for line in self._cluster.api.watch_lines(PODS, 1800, resourceVersion=version):
                 name = _NAME.search(line)
                 if name and b'"nodeName":"' in line:
-                    self.at_s.setdefault(name[1].decode(), time.monotonic())
+                    self._note(name[1].decode())
                 if self._ended:
                     return
             found = self._cluster.api.get(PODS)
             version = found["metadata"]["resourceVersion"]
             for each in found["items"]:
                 if each["spec"].get("nodeName"):
-                    self.at_s.setdefault(each["metadata"]["name"], time.monotonic())
+                    self._note(each["metadata"]["name"])
+
+    def _note(self, name: str) -> None:
+        if name.startswith(self._prefix):
+            self.at_s.setdefault(name, time.monotonic())
 
     def wait(self, count: int, within_s: float) -> None:
         until_s = time.monotonic() + within_s
@@ -158,7 +162,7 @@ def singles(options: argparse.Namespace) -> None:
         with contest(name, Shape(options.nodes, 16, per_rack=8, blocks=4)) as contestant:  # room for both parts
             cluster = contestant.cluster
             cluster.create(PODS, [pod(f"w-{at}", 1, contestant.scheduler_name) for at in range(count)])
-            bindings = Bindings(cluster)
+            bindings = Bindings(cluster, "w-")
             began_s = time.monotonic()
             contestant.start()
             bindings.wait(count, 600)
@@ -166,7 +170,7 @@ def singles(options: argparse.Namespace) -> None:
             waiting_cpu_s = contestant.cpu_s()
             bindings.end()
             time.sleep(5)
-            bindings, before_s, began_s = Bindings(cluster), contestant.cpu_s(), time.monotonic()
+            bindings, before_s, began_s = Bindings(cluster, "c-"), contestant.cpu_s(), time.monotonic()
             cluster.create(PODS, [pod(f"c-{at}", 1, contestant.scheduler_name) for at in range(count)])
             made_s = time.monotonic() - began_s
             bindings.wait(count, 600)
@@ -219,23 +223,19 @@ def _warm_up(contestant: Contestant) -> None:
 
 def _gang(contestant: Contestant, name: str, pods: int, level: str) -> float:
     cluster = contestant.cluster
-    bindings = Bindings(cluster)
+    bindings = Bindings(cluster, f"{name}-")
     cluster.api.post(GROUPS, group(name, pods, level))
     for at in range(pods):
         cluster.api.post(PODS, pod(f"{name}-{at}", 8, contestant.scheduler_name, name))
     made_s = time.monotonic()
     bindings.wait(pods, 120)
     bindings.end()
-    nodes = {
-        each["spec"]["nodeName"] for each in cluster.api.items(PODS) if each["metadata"]["name"].startswith(f"{name}-")
-    }
-    racks = {
-        each["metadata"]["labels"][RACK]
-        for each in cluster.api.items("/api/v1/nodes")
-        if each["metadata"]["name"] in nodes
-    }
-    if level and len(racks) != 1:
-        raise ClusterError(f"{name} stands in {len(racks)} racks")
+    if level:
+        rack_of = {each["metadata"]["name"]: each["metadata"]["labels"][RACK] for each in cluster.api.items(NODES)}
+        mine = [each for each in cluster.api.items(PODS) if each["metadata"]["name"].startswith(f"{name}-")]
+        racks = {rack_of[each["spec"]["nodeName"]] for each in mine}
+        if len(racks) != 1:
+            raise ClusterError(f"{name} stands in {len(racks)} racks")
     return max(0.0, max(bindings.at_s.values()) - made_s)
 
 
@@ -286,7 +286,7 @@ def memory(options: argparse.Namespace) -> None:
     with contest("muster", Shape(5000, 8, per_rack=16, blocks=10)) as contestant:
         cluster = contestant.cluster
         cluster.create(PODS, [pod(f"p-{at}", 1, "muster") for at in range(20_000)])
-        bindings = Bindings(cluster)
+        bindings = Bindings(cluster, "p-")
         contestant.start()
         bindings.wait(20_000, 900)
         time.sleep(5)

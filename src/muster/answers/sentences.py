@@ -111,7 +111,8 @@ def _no_flavor(facts: Facts) -> str:
     scheduler = facts.view.scheduler
     has = [flavor for flavor in scheduler.quota.flavors if scheduler.quota.potential(queue, flavor)]
     own = f"it has one of {listed(has, 4)}" if has else "it has none at all"
-    return f"Queue {queue} has no quota of a flavor that it may use ({asked}); {own}."
+    may_use = f" of a flavor that it may use ({asked})" if asked else ""
+    return f"Queue {queue} has no quota{may_use}; {own}."
 
 
 def _selector(facts: Facts) -> str:

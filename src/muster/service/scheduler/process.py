@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -77,10 +78,12 @@ class SchedulerProcess:
         self.shadow = Shadow(self.state) if settings.shadow else None
         self.leads = False
         self.beat_s = time.monotonic()
+        self.figures.leads.labels(election.name).set(0)
         self._next_s = 0.0
         self._usage_s = -1e18
         self._told_s = -1e18
         self._complete_s: dict[str, float] = {}
+        self._binding: dict[str, tuple[float, int]] = {}
 
     @property
     def ready(self) -> bool:
@@ -122,7 +125,7 @@ class SchedulerProcess:
             log.info("leads", extra={"identity": self.identity})
             await self.reflectors[PODS].relist()  # what the leader before bound last
         self.leads, self.beat_s = True, time.monotonic()
-        self.figures.leads.labels(self.settings.leader_election.name).set(1)
+        self.figures.leads.labels(self.settings.leader_election.name).set(0 if self.settings.shadow else 1)
         self.state.relead()
         try:
             await self._cycles()
@@ -202,6 +205,8 @@ class SchedulerProcess:
 
     def _done(self, write: Bind | Stop, outcome: Outcome) -> None:
         self.state.done(write, outcome)
+        if isinstance(write, Bind):
+            self._note_bound(write.gang, outcome)
         if isinstance(write, Stop) and outcome is Outcome.DONE:
             self._teller.event(Event(write.pod, "Evicted", write.why))
         elif isinstance(write, Bind) and outcome is Outcome.DONE:
@@ -212,6 +217,14 @@ class SchedulerProcess:
                 self._teller.event(Event(pod, "Scheduled", note))
         if self.state.has_news:
             self._wake.set()
+
+    def _note_bound(self, gang: str, outcome: Outcome) -> None:
+        """Of a gang that was placed, one binding more is done; with the last one it is known how long it took."""
+        began_s, left = self._binding.pop(gang, (0.0, 0))
+        if outcome is Outcome.DONE and left > 1:
+            self._binding[gang] = began_s, left - 1
+        elif outcome is Outcome.DONE and left == 1:
+            self.figures.gang_s.observe(self._clock.now_s() - began_s)
 
     # -- what is told
 
@@ -227,11 +240,12 @@ class SchedulerProcess:
         scheduler = self.state.scheduler
         assert scheduler is not None
         placed = [each for each in plan.decisions if isinstance(each, Place)]
+        bindings = Counter(each.gang for each in writes if isinstance(each, Bind))
         for place in placed:
             self._tell_group(place.workload, scheduled=True, message=f"{len(place.pods)} pods have their nodes")
-            began_s = self._complete_s.pop(place.workload, None)
-            if began_s is not None:
-                self.figures.gang_s.observe(now_s - began_s)
+            began_s = self._complete_s.pop(place.workload, now_s)
+            if bindings[place.workload]:
+                self._binding[place.workload] = began_s, bindings[place.workload]
         self.figures.attempts.labels("scheduled").inc(len(placed))
         self.figures.partial.set(len(self.state.partial))
         self.figures.rebuilds.set(self.state.rebuilds)
