@@ -239,3 +239,28 @@ def test_nothing_is_booked_twice_and_no_gang_stays_partial(seed: int) -> None:
     assert scheduler is not None
     for run in scheduler.running:
         assert cluster.bound(run.workload.name.removeprefix("ns/").removesuffix("-0")) or run.leaving_s is not None
+
+
+@pytest.mark.parametrize("refused", [("a-0", "a-1", "a-2"), ("a-1",)])
+def test_what_the_server_refuses_to_bind_is_not_asked_in_a_loop(refused: tuple[str, ...]) -> None:
+    """No right to bind, a policy that denies it, a namespace that ends: few tries, and no gang stays partial."""
+    cluster = Cluster([node(f"n{index}") for index in range(4)])
+    cluster.put_gang("a", 3)
+    tries = 0
+    for _ in range(1_000):  # 200 s
+        cluster.cycle(0.2)
+        writes, cluster.writes = cluster.writes, []
+        for write in writes:
+            denied = isinstance(write, Bind) and write.pod.name in refused
+            tries += denied
+            cluster.state.done(write, Outcome.TAKEN if denied else cluster.write(write))
+        for key, pod in cluster.pods.items():
+            if pod.metadata.deletion_timestamp:
+                cluster.delete(key)
+    assert 2 * len(refused) <= tries <= 20 * len(refused)
+    assert cluster.bound("a") == 0
+    if len(refused) == 3:
+        assert "does not let" in cluster.state.notes["ns/a"]
+        cluster.cycle(20.0)
+        cluster.settle()
+        assert cluster.bound("a") == 3

@@ -61,4 +61,7 @@ def command(
 
     set_up_logs(log_format, log_level)
     if not run(run_replica(ApiServer.open(context, kubeconfig), settings, listen, report)):
-        raise ClusterError("lost the lease to another replica", hint="start it again; it then stands by")
+        raise ClusterError(
+            "lost the lease: another replica leads, or it could not be renewed in time",
+            hint="start it again; it then stands by",
+        )

@@ -41,10 +41,11 @@ class Outcome(Enum):
 
 
 async def bind(server: ApiServer, pod: PodKey, node: str) -> Outcome:
-    """Let a pod run on a node. TAKEN: it is bound already, or the server refuses that.
+    """Let a pod run on a node. TAKEN: it is bound already, or has gates.
 
     Raises:
-        ApiError, ServerUnreachable: whether it is bound is not known.
+        ApiError: the server refuses it (403, 422), or is not well; then, and where it is not there
+            (`ServerUnreachable`), whether the pod is bound is not known.
     """
     body = msgspec.json.encode({
         "apiVersion": "v1",
@@ -57,7 +58,7 @@ async def bind(server: ApiServer, pod: PodKey, node: str) -> Outcome:
     except ApiError as error:
         if error.status == 404:
             return Outcome.GONE
-        if error.status in (409, 422, 403):
+        if error.status == 409:
             return Outcome.TAKEN
         raise
     return Outcome.DONE

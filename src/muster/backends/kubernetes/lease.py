@@ -58,6 +58,7 @@ class Leadership:
         identity: who this replica is; unique among all.
         rng: for jitter.
         clock: monotonic seconds.
+        trouble: told what went wrong, and the error.
 
     Attributes:
         holder: who leads, as far as is known.
@@ -68,11 +69,12 @@ class Leadership:
     def __init__(
         self, server: ApiServer, namespace: str, name: str, identity: str, rng: random.Random,
         clock: Callable[[], float] = time.monotonic, duration_s: float = DURATION_S,
+        trouble: Callable[[str, Exception], object] | None = None,
     ) -> None:  # fmt: skip
         self._server, self._rng, self._clock = server, rng, clock
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name, self.identity = namespace, name, identity
-        self._duration_s = duration_s
+        self._duration_s, self._trouble = duration_s, trouble
         self._seen: tuple[str, str] = ("", "")
         self._seen_s = -1e18
         self._renewed_s = -1e18
@@ -98,6 +100,8 @@ class Leadership:
                 self.error = ""
             except (ApiError, ServerUnreachable, TimeoutError, OSError) as error:
                 held, self.error = None, str(error) or type(error).__name__
+                if self._trouble is not None:
+                    self._trouble(f"the lease {self._namespace}/{self._name} was not had or renewed", error)
             if held:
                 self._renewed_s = began_s
                 self.leading.set()

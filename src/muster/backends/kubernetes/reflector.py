@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachable
+from muster.backends.kubernetes.rbac import UNKNOWN
 from muster.kube.world import Kind, KubeObject, World, key_of
 
 PAGE = 1000
@@ -84,6 +85,7 @@ class Reflector:
         world: what is kept up to date.
         changed: called after each change of the world.
         rng: for jitter.
+        trouble: told what went wrong, and the error; a kind that is not served is none.
 
     Attributes:
         synced: set once the world holds what the server has, or the kind is not to be had.
@@ -93,8 +95,9 @@ class Reflector:
 
     def __init__(
         self, server: ApiServer, kind: Kind, struct: type[KubeObject], world: World, changed: Changed,
-        rng: random.Random,
+        rng: random.Random, trouble: Callable[[str, Exception], object] | None = None,
     ) -> None:  # fmt: skip
+        self._trouble = trouble
         self._server, self._kind, self._world, self._changed = server, kind, world, changed
         self._rng, self._struct = rng, struct
         self._pause = Pause(rng)
@@ -123,13 +126,19 @@ class Reflector:
                 if error.status in (403, 404, 405):
                     self._give_up(error)
                 self._version = "" if error.status == GONE else self._version
-                self.error = str(error)
+                self._failed(error)
             except (ServerUnreachable, TimeoutError, OSError) as error:
-                self.error = str(error) or type(error).__name__
+                self._failed(error)
             except msgspec.DecodeError as error:
-                self.error = f"{self._kind.name}: {error}"
+                self._failed(error)
                 self._version = ""
             await asyncio.sleep(self._pause.next_s())
+
+    def _failed(self, error: Exception) -> None:
+        self.error = str(error) or type(error).__name__
+        if self._trouble is not None and not (isinstance(error, ApiError) and error.status in (404, 405, GONE)):
+            cost = f"; not known: {UNKNOWN[self._kind.resource]}" if self._kind.resource in UNKNOWN else ""
+            self._trouble(f"{self._kind.name} were not read{cost}", error)
 
     def _give_up(self, error: ApiError) -> None:
         """The kind is not to be had now: whoever waits for it goes on without."""

@@ -13,6 +13,7 @@ complete within a time-out is stopped and goes back to its queue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import cast
 
@@ -48,12 +49,13 @@ class Partial(Struct):
 
 
 class Assumed(Struct):
-    """A pod that is to run on a node: its binding was sent, or waits for others to leave."""
+    """A pod that is to run on a node: its binding was sent, or waits for others to leave; holds until ``doubt_s``."""
 
     gang: str
     key: str
     node: str
     sent: bool = False
+    doubt_s: float = math.inf
 
 
 class LiveBooks:
@@ -86,6 +88,7 @@ class LiveBooks:
         self._submitted: dict[str, Workload] = {}
         self._protected: dict[str, float] = {}
         self._refused: dict[str, float] = {}
+        self._taken: dict[str, int] = {}
         self._decided: dict[str, ClaimWrite] = {}
         self._anew: set[str] = set()
         self._misfits: dict[str, frozenset[str]] = {}
@@ -176,6 +179,7 @@ class LiveBooks:
         uid = pod.metadata.uid
         self._translator.forget(pod)
         self._assumed.pop(uid, None)
+        self._taken.pop(uid, None)
         node = self._stopped.pop(uid, "")
         leaving = self._vacating.get(node)
         if leaving is not None and leaving.pop(uid, None) is not None and not leaving:

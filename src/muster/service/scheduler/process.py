@@ -28,6 +28,7 @@ from muster.service.scheduler.settings import SchedulerSettings
 from muster.service.scheduler.shadow import Shadow
 from muster.service.scheduler.state import LiveState
 from muster.service.scheduler.teller import Event, Teller
+from muster.service.scheduler.troubles import Troubles
 from muster.service.scheduler.usage import write_statuses
 from muster.service.scheduler.writer import Bind, Stop, Writer
 
@@ -59,21 +60,25 @@ class SchedulerProcess:
         self, server: ApiServer, settings: SchedulerSettings, identity: str, rng: random.Random, clock: Clock
     ) -> None:
         self._server, self.settings, self.identity, self._rng, self._clock = server, settings, identity, rng, clock
-        self.figures = Figures()
+        self.figures, self._troubles = Figures(), Troubles()
         self.world = World()
         self.state = LiveState(self.world, settings.config, settings.scheduler_name, all_pods=settings.shadow)
         self._wake = asyncio.Event()
         self.reflectors = {
-            kind: Reflector(server, kind, struct, self.world, self._changed, rng) for kind, struct in STRUCTS.items()
+            kind: Reflector(server, kind, struct, self.world, self._changed, rng, self._troubles.say)
+            for kind, struct in STRUCTS.items()
         }
         election = settings.leader_election
         self.leadership = Leadership(
-            server, election.namespace, election.name, identity, rng, duration_s=election.duration_seconds
+            server, election.namespace, election.name, identity, rng, duration_s=election.duration_seconds,
+            trouble=self._troubles.say,
+        )  # fmt: skip
+        self._writer = Writer(
+            server, settings.writes_at_once, self._may_write, self._done, self.figures, rng, self._troubles
         )
-        self._writer = Writer(server, settings.writes_at_once, self._may_write, self._done, self.figures, rng)
         self._teller = Teller(
             server, identity, settings.writes_of_messages_per_second, settings.message_seconds, self._may_write,
-            self.figures,
+            self.figures, self._troubles,
         )  # fmt: skip
         self.shadow = Shadow(self.state) if settings.shadow else None
         self.leads = False
@@ -97,6 +102,8 @@ class SchedulerProcess:
         self.state.changed(kind, key, before, after)
         if kind is POD_GROUPS and after is None:
             self._teller.forget_group(key)
+        if kind is PODS and before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._teller.forget(PodKey(before.metadata.namespace, before.metadata.name, before.metadata.uid))
         if self.state.has_news:
             self._wake.set()
 
@@ -185,7 +192,7 @@ class SchedulerProcess:
             await write_statuses(self._server, self.world, self.state.scheduler, now_s)
         except (ApiError, ServerUnreachable, TimeoutError, OSError) as error:
             self.figures.failed(error)
-            log.warning("queue status not written", extra={"why": str(error)})
+            self._troubles.say("the status of a queue was not written", error)
 
     def note_watches(self) -> None:
         """Figures of the watches, for a scrape."""

@@ -15,7 +15,8 @@ from muster.service.scheduler.ranks import wanted
 from muster.service.scheduler.writer import Bind, Stop
 
 REFUSED_S = 15.0
-"""A gang whose claims could not have their devices where it was placed is not placed again for so long."""
+"""A gang whose claims could not have their devices where it was placed, or a pod of which the server does not let be
+bound, is not placed or bound again for so long."""
 PROTECTED_S = 60.0
 """After a disruption budget refused to let a gang go, it is not asked to for so long."""
 
@@ -53,6 +54,9 @@ class LiveState(LiveBooks):
         for node, leaving in list(self._vacating.items()):
             for uid in [uid for uid, by_s in leaving.items() if now_s > by_s + timeout_s]:
                 self._stays(node, uid)
+        for uid, known in [(uid, known) for uid, known in self._assumed.items() if known.doubt_s < now_s]:
+            namespace, _, name = known.key.partition("/")
+            self._doubt(known.gang, PodKey(namespace, name, uid))
         for kept in (self._protected, self._refused):
             for name in [name for name, until_s in kept.items() if until_s < now_s]:
                 del kept[name]
@@ -161,10 +165,31 @@ class LiveState(LiveBooks):
         if isinstance(write, Bind):
             if outcome is not Outcome.DONE:
                 self._give_up(write.claims)
+                if outcome is Outcome.TAKEN:
+                    self._taken[write.pod.uid] = self._taken.get(write.pod.uid, 0) + 1
+                    # once may be a race; what is refused again is not asked in a loop
+                    if self._taken[write.pod.uid] > 1 and self._hold_back(write):
+                        return
                 self._doubt(write.gang, write.pod)
         elif outcome is Outcome.LATER or outcome is Outcome.TAKEN:
             self._protected[write.gang] = self._now_s + PROTECTED_S
             self._stays(self._stopped.get(write.pod.uid, ""), write.pod.uid)
+
+    def _hold_back(self, write: Bind) -> bool:
+        """The server refused a binding again; whether the pod keeps its place until it is tried once more.
+
+        A gang of which nothing is bound gives up its room meanwhile; of a partial one the others wait for this pod.
+        """
+        known, pods = self._assumed.get(write.pod.uid), self._world.of(PODS, KubePod)
+        if known is None:
+            return False
+        self.notes[write.gang] = f"the server does not let pod {write.pod.name} be bound"
+        members = (pods.get(key) for key in self._members.get(write.gang, ()))
+        if not any(pod is not None and pod.spec.node_name for pod in members):
+            self._refused[write.gang] = self._now_s + REFUSED_S
+            return False
+        known.doubt_s = self._now_s + REFUSED_S
+        return True
 
     def _stays(self, node: str, uid: str) -> None:
         """A pod that was to leave does not: it is counted where it is, and who waits for its room waits for another."""

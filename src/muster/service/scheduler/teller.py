@@ -7,7 +7,6 @@ again; one that changed is, at most so often. Bindings go first: messages are se
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 
@@ -17,8 +16,8 @@ from muster.backends.kubernetes.api import ApiError, ApiServer, ServerUnreachabl
 from muster.backends.kubernetes.commit import PodKey, note_event, tell_group, tell_waits
 from muster.kube.kinds import POD_GROUPS
 from muster.service.scheduler.figures import Figures
+from muster.service.scheduler.troubles import Troubles
 
-log = logging.getLogger("muster.scheduler")
 REPORTER = "muster.dev/scheduler"
 
 
@@ -41,20 +40,22 @@ class Teller:
         again_s: what a pod was told is not changed before.
         may_write: whether this replica leads.
         figures: counts.
+        troubles: told what is refused.
     """
 
     def __init__(
         self, server: ApiServer, instance: str, per_s: float, again_s: float, may_write: Callable[[], bool],
-        figures: Figures,
+        figures: Figures, troubles: Troubles,
     ) -> None:  # fmt: skip
         self._server, self._instance, self._per_s, self._again_s = server, instance, per_s, again_s
-        self._may_write, self._figures = may_write, figures
+        self._may_write, self._figures, self._troubles = may_write, figures, troubles
         self._told: dict[PodKey, tuple[str, float]] = {}
         self._wanted: dict[PodKey, str] = {}
         self._events: dict[tuple[PodKey, str], Event] = {}
         self._groups: dict[str, tuple[bool, str]] = {}
         self._told_groups: dict[str, tuple[bool, str, float]] = {}
         self._more = asyncio.Event()
+        self._telling = ""
 
     def waits(self, pods: list[PodKey], message: str) -> None:
         """These pods wait, for this."""
@@ -105,13 +106,14 @@ class Teller:
                 await self._next()
             except (ApiError, ServerUnreachable, TimeoutError, OSError) as error:
                 self._figures.failed(error)
-                log.warning("not told", extra={"why": str(error)})
+                self._troubles.say(self._telling, error)
                 await asyncio.sleep(1.0)
             await asyncio.sleep(max(0.0, 1.0 / self._per_s - (time.monotonic() - began_s)))
 
     async def _next(self) -> None:
         """Write one message: conditions first, which autoscalers wait for."""
         if self._groups:
+            self._telling = "a pod group was not told"
             key = next(iter(self._groups))
             scheduled, message = self._groups.pop(key)
             self._told_groups[key] = scheduled, message, time.monotonic()
@@ -121,14 +123,20 @@ class Teller:
                 await tell_group(self._server, f"{path}/{name}", scheduled=scheduled, message=message)
             return
         if self._wanted:
+            self._telling = "a pod was not told why it waits"
             pod = next(iter(self._wanted))
             message = self._wanted.pop(pod)
             new = pod not in self._told
             self._told[pod] = message, time.monotonic()
-            await tell_waits(self._server, pod, message)
+            try:
+                await tell_waits(self._server, pod, message)
+            except (ServerUnreachable, TimeoutError, OSError):
+                self._told[pod] = "", time.monotonic()  # told again in a while
+                raise
             if new:
                 self.event(Event(pod, "FailedScheduling", message, warning=True))
             return
+        self._telling = "an event was not written"
         key = next(iter(self._events))
         event = self._events.pop(key)
         regarding = {

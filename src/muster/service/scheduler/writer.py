@@ -18,6 +18,7 @@ from muster.backends.kubernetes.commit import Outcome, PodKey, bind, evict
 from muster.backends.kubernetes.reflector import Pause
 from muster.service.scheduler.claims import ClaimWrite, reserve
 from muster.service.scheduler.figures import Figures
+from muster.service.scheduler.troubles import Troubles
 
 TRIES = 8
 
@@ -49,14 +50,16 @@ class Writer:
         done: told what each write came to.
         figures: counts.
         rng: for jitter.
+        troubles: told what is refused.
     """
 
     def __init__(
         self, server: ApiServer, at_once: int, may_write: Callable[[], bool],
         done: Callable[[Bind | Stop, Outcome], None], figures: Figures, rng: random.Random,
+        troubles: Troubles,
     ) -> None:  # fmt: skip
         self._server, self._may_write, self._done = server, may_write, done
-        self._figures, self._rng = figures, rng
+        self._figures, self._rng, self._troubles = figures, rng, troubles
         self._waiting: deque[Bind | Stop] = deque()
         self._more = asyncio.Event()
         self._at_once = at_once
@@ -100,13 +103,15 @@ class Writer:
     async def _send(self, write: Bind | Stop) -> Outcome:
         if isinstance(write, Bind):
             for claim in write.claims:
-                outcome = await self._surely(lambda claim=claim: reserve(self._server, claim, write.pod))
+                outcome = await self._surely(
+                    lambda claim=claim: reserve(self._server, claim, write.pod), "a claim was not allocated"
+                )
                 if outcome is not Outcome.DONE:
                     return outcome
-            return await self._surely(lambda: bind(self._server, write.pod, write.node))
-        return await self._surely(lambda: evict(self._server, write.pod))
+            return await self._surely(lambda: bind(self._server, write.pod, write.node), "a pod was not bound")
+        return await self._surely(lambda: evict(self._server, write.pod), "a pod was not evicted")
 
-    async def _surely(self, send: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    async def _surely(self, send: Callable[[], Awaitable[Outcome]], failed: str) -> Outcome:
         """Send until the server has answered; LATER where it never did, or this replica does not lead any more.
 
         A request without an answer may have been carried out. That is safe to send again: the server refuses to bind a
@@ -119,11 +124,12 @@ class Writer:
             try:
                 return await send()
             except ApiError as error:
-                if error.status not in (429, 500, 502, 503, 504):
-                    self._figures.failed(error)
-                    return Outcome.TAKEN
                 self._figures.failed(error)
+                self._troubles.say(failed, error)
+                if error.status not in (429, 500, 502, 503, 504):
+                    return Outcome.TAKEN
             except (ServerUnreachable, TimeoutError, OSError) as error:
                 self._figures.failed(error)
+                self._troubles.say(failed, error)
             await asyncio.sleep(pause.next_s())
         return Outcome.LATER
