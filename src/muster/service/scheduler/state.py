@@ -88,6 +88,9 @@ class LiveState(LiveBooks):
                     to_bind.append((pod, node))
             elif ref.node != node and moved is not None:
                 writes.append(self._stop_pod(name, pod, ref.node, moved))
+        if any(node in self._closed for _, node in to_bind):  # who was to leave stays, or others came
+            self._place_anew(name)
+            return writes
         free = not any(node in self._vacating for _, node in to_bind)
         binds: list[Bind] = []
         try:
