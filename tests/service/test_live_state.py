@@ -261,6 +261,7 @@ def test_what_the_server_refuses_to_bind_is_not_asked_in_a_loop(refused: tuple[s
     assert 2 * len(refused) <= tries <= 20 * len(refused)
     assert cluster.bound("a") == 0
     if len(refused) == 3:
+        assert "does not let" in cluster.state.notes["ns/a"]  # which its pods are told
         cluster.cycle(20.0)
         cluster.settle()
         assert cluster.bound("a") == 3

@@ -137,8 +137,9 @@ class Reflector:
     def _failed(self, error: Exception) -> None:
         self.error = str(error) or type(error).__name__
         if self._trouble is not None and not (isinstance(error, ApiError) and error.status in (404, 405, GONE)):
-            cost = f"; not known: {UNKNOWN[self._kind.resource]}" if self._kind.resource in UNKNOWN else ""
-            self._trouble(f"{self._kind.name} were not read{cost}", error)
+            refused = isinstance(error, ApiError) and error.status == 403
+            cost = UNKNOWN.get(self._kind.resource, "") if refused else ""
+            self._trouble(f"{self._kind.name} were not read{cost and f'; not known: {cost}'}", error)
 
     def _give_up(self, error: ApiError) -> None:
         """The kind is not to be had now: whoever waits for it goes on without."""

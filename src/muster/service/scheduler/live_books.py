@@ -311,7 +311,8 @@ class LiveBooks:
 
     def _read(self, name: str) -> Seen | None:
         """A gang as the cluster has it, without the pods that are being stopped; None where nothing of it is left."""
-        self.notes.pop(name, None)
+        if name not in self._refused:
+            self.notes.pop(name, None)
         members = [pod for pod in self._members.get(name, {}).values() if pod.metadata.uid not in self._stopped]
         seen = self._translator.gang(name.removesuffix(LEAVING), members) if members else None
         if seen is None:

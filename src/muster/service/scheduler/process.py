@@ -289,6 +289,10 @@ class SchedulerProcess:
                 more = f" Its start is reserved for {_clock(slot.start_s)}." if slot is not None else ""
                 self._teller.waits(self._pods(gang), f"{reason.name}: {text}{more}")
                 self._tell_group(gang.workload.name, scheduled=False, message=f"{reason.name}: {text}{more}")
+        for name, note in self.state.notes.items():  # what could not even be entered
+            seen = self.state.seen.get(name)
+            if seen is not None and seen.running is None and not seen.absent:
+                self._teller.waits([PodKey(ref.namespace, ref.name, ref.uid) for ref in seen.refs], note)
         self.figures.pending.clear()
         for name, count in counted.items():
             self.figures.pending.labels(name).set(count)
