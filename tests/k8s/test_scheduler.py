@@ -153,9 +153,13 @@ def test_shadow_mode_writes_nothing_and_reports(scheduled: Cluster, tmp_path: Pa
             scheduled.api.post(PODS, pod(f"s-{at}", 8, schedulerName="default-scheduler"))
         scheduled.api.post(PODS, pod("wide", 16, schedulerName="default-scheduler"))
         scheduled.wait("they were bound", lambda: bound(scheduled, "s-") == 4)
+        # nobody binds this one: that it would start is said once, not at each look
+        scheduled.api.post(PODS, pod("lone", 8, schedulerName="nobody"))
+        replica.wait_for("gang=default/lone")
         time.sleep(2.0)
     finally:
         assert replica.end() == 0
+    assert replica.log.read_text().count("gang=default/lone ") == 1
     told = json.loads(report.read_text())
     assert told["schema"] == "muster.shadow/v1"
     by_name = {each["name"]: each for each in told["records"]}

@@ -122,8 +122,19 @@ class View:
                 return InputError(
                     f"there is no job {asked[:80]!r}", hint=f"{short} is in queue {there.workload.queue or '(none)'}"
                 )
-            hint = near(short, names) or "`muster queue` lists what waits and runs"
+            hint = near(short, names) or self._elsewhere(short) or "`muster queue` lists what waits and runs"
         return InputError(f"there is no job {asked[:80]!r}", hint=hint)
+
+    def _elsewhere(self, short: str) -> str | None:
+        """Near names without their namespaces: `bigg`, or one that is of another namespace than was said."""
+        from muster.traces.files import near
+
+        ends = {name.rpartition("/")[2]: name for name in self._named}
+        found = near(short, list(ends))
+        if found is None:
+            return None
+        words = found.removeprefix("did you mean ").removesuffix("?").split(" or ")
+        return f"did you mean {' or '.join(ends[word] for word in words)}?"
 
     def gang(self, name: str) -> Gang | RunningGang:
         """The engine's object of a workload, waiting or running, after the cycle."""

@@ -22,7 +22,7 @@ from muster.engine.pending import Gang, Pending
 from muster.errors import MusterError
 from muster.kube.kinds import NODES, POD_GROUPS, PODS, STRUCTS
 from muster.kube.world import Kind, KubeObject, World
-from muster.model.plan import Evict, Place, Plan, Reserve
+from muster.model.plan import Place, Plan, Reserve
 from muster.service.scheduler.figures import Figures
 from muster.service.scheduler.settings import SchedulerSettings
 from muster.service.scheduler.shadow import Shadow
@@ -172,7 +172,9 @@ class SchedulerProcess:
             # the books are changed only here and in `refresh`; what is watched meanwhile waits for the next
             plan = await asyncio.to_thread(self.shadow.decide if self.shadow is not None else scheduler.cycle, now_s)
         if self.shadow is not None:
-            self._log_shadow(plan)
+            self._next_s = now_s + IDLE_S  # nothing is carried out: until something happens it would decide the same
+            for message, extra in self.shadow.news(plan):
+                log.info(message, extra=extra)
             return
         self._next_s = min(scheduler.next_s(now_s), scheduler.next_start_s(now_s))
         writes = [*late, *state.act(plan, now_s)]
@@ -201,14 +203,6 @@ class SchedulerProcess:
             self.figures.relists.labels(kind.name).set(each.relists)
             if each.heard_s:
                 self.figures.watch_s.labels(kind.name).set(now_s - each.heard_s)
-
-    def _log_shadow(self, plan: Plan) -> None:
-        for each in plan.decisions:
-            if isinstance(each, Place):
-                nodes = list(dict.fromkeys(place.node for place in each.pods))
-                log.info("would start", extra={"gang": each.workload, "nodes": nodes})
-            elif isinstance(each, Evict):
-                log.info("would stop", extra={"gang": each.workload, "for": each.for_workload, "why": each.why})
 
     def _done(self, write: Bind | Stop, outcome: Outcome) -> None:
         self.state.done(write, outcome)

@@ -50,6 +50,19 @@ class Shadow:
         self.looked_s = 0.0
         self.left_out = 0
         self._fitting_gpus = self._fitting_gpu_s = 0.0
+        self._told: list[tuple[str, dict[str, Any]]] = []
+
+    def news(self, plan: Plan) -> list[tuple[str, dict[str, Any]]]:
+        """What the plan starts and stops, as lines of a log, less what the plan before it said as well."""
+        lines: list[tuple[str, dict[str, Any]]] = []
+        for each in plan.decisions:
+            if isinstance(each, Place):
+                nodes = list(dict.fromkeys(place.node for place in each.pods))
+                lines.append(("would start", {"gang": each.workload, "nodes": nodes}))
+            elif isinstance(each, Evict):
+                lines.append(("would stop", {"gang": each.workload, "for": each.for_workload, "why": each.why}))
+        before, self._told = self._told, lines
+        return [line for line in lines if line not in before]
 
     def decide(self, now_s: float) -> Plan:
         """What Muster would do now; the books stay as the cluster is."""
