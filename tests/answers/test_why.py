@@ -399,6 +399,10 @@ def test_names() -> None:
     assert kube.find("x").workload.name == kube.find("q/x").workload.name == "a/x"
     with pytest.raises(InputError, match="there is no job 'y'"):
         kube.find("y")
+    names = world(nodes(1), waits=[job("research/big", queue="q"), job("b/other", queue="q")])
+    for asked in ("research/bigg", "bigg", "nope/bigg"):
+        with pytest.raises(InputError, match=r"did you mean research/big\?"):
+            names.find(asked)
 
 
 def test_gangs_ahead_are_those_that_are_looked_at_before() -> None:
