@@ -218,12 +218,19 @@ class Reflector:
         key = key_of(found)
         before = self._world.of(self._kind, self._struct).get(key)
         self._version = found.metadata.resource_version or self._version
+        if before is not None and _older(found.metadata.resource_version, before.metadata.resource_version):
+            return  # it was listed meanwhile, and is known as it was later
         if event.type == "DELETED":
             self._world.drop(self._kind, key)
             self._changed(self._kind, key, before, None)
         else:
             self._world.put(self._kind, found)
             self._changed(self._kind, key, before, found)
+
+
+def _older(version: str, known: str) -> bool:
+    """Whether a version came before another: those of Kubernetes are numbers; of others nothing is said."""
+    return version.isdigit() and known.isdigit() and int(version) < int(known)
 
 
 def _list_of(struct: type[KubeObject]) -> Any:

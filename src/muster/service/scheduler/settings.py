@@ -15,6 +15,7 @@ from muster.traces.files import near, read_bytes
 API_VERSION, KIND = "config.muster.dev/v1alpha1", "SchedulerConfiguration"
 
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 _Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
@@ -29,8 +30,8 @@ class LeaderElection(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     """
 
     enabled: bool = True
-    namespace: str = "muster-system"
-    name: str = "muster-scheduler"
+    namespace: _Name = "muster-system"
+    name: _Name = "muster-scheduler"
     duration_seconds: Annotated[float, Meta(ge=1, le=600)] = 15.0
 
 
@@ -53,7 +54,7 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
     api_version: str = API_VERSION
     kind: str = KIND
-    scheduler_name: str = "muster"
+    scheduler_name: _Name = "muster"
     scheduling: dict[str, Any] = field(default_factory=dict[str, Any])
     leader_election: LeaderElection = field(default_factory=LeaderElection)
     writes_at_once: _Count = 48
