@@ -53,6 +53,7 @@ class Active(Struct, frozen=True):
         borrowing: whether its queue uses more of its flavor than its own.
         idle_s: since when it has used none of its GPUs; None: it uses them.
         missing: pods that were lost and not replaced.
+        starts_now: it waits in the cluster, and starts in the cycle of this instant.
     """
 
     job: str
@@ -71,6 +72,7 @@ class Active(Struct, frozen=True):
     borrowing: bool
     idle_s: float | None
     missing: int
+    starts_now: bool = False
 
 
 class Share(Struct, frozen=True):
@@ -160,7 +162,7 @@ def _active(view: View, run: RunningGang) -> Active:
         workload.name, workload.queue, workload.user, workload.priority, sum(run.counts), run.kind.milli, run.flavor,
         run.started_s, now_s - run.started_s, min(1.0, (now_s - run.started_s) / whole_s) if known else None,
         run.unsaved_s(now_s) if workload.checkpointing else None, run.limit_s, run.sure, borrowing,
-        None if run.idle_since_s is None else now_s - run.idle_since_s, len(run.missing),
+        None if run.idle_since_s is None else now_s - run.idle_since_s, len(run.missing), workload.name in view.starts,
     )  # fmt: skip
 
 

@@ -132,7 +132,8 @@ def _waiting(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
 
     found, total = document["waiting"], document["total_waiting"]
     if not total:
-        tell("Nothing waits.")
+        starts = sum(each["starts_now"] for each in document.get("running", ()))
+        tell(f"Nothing waits{f' but {starts:,} that would start now, listed as running' if starts else ''}.")
         return
     columns = [
         Column("position", "#", right=True), Column("job", "job"), Column("queue", "queue"),
@@ -209,7 +210,8 @@ def note_of(each: Mapping[str, Any]) -> str:
     """What else is to be said of running work."""
     from muster.answers.times import span
 
-    notes = ["borrows"] if each["borrowing"] else []
+    notes = ["would start now"] if each["starts_now"] else []
+    notes += ["borrows"] if each["borrowing"] else []
     if each["idle_s"] is not None:
         notes.append(f"idle for {span(each['idle_s'])}")
     if each["missing"]:
