@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -290,7 +291,9 @@ def test_a_context_that_is_asked_for_is_not_the_pod(tmp_path: Path) -> None:
 
 def plugin(tmp_path: Path, body: str, name: str = "get-token") -> None:
     path = tmp_path / name
-    path.write_text(f"#!{sys.executable}\nimport json, os, sys\n{body}\n")
+    (tmp_path / "plugin.py").write_text(f"import json, os, sys\n{body}\n")
+    # by a shell: what follows #! may hold no space, which the path of this Python may
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(tmp_path / "plugin.py"))} "$@"\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
