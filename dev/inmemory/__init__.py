@@ -132,6 +132,12 @@ class Cluster:
         for rank in range(pods):
             self.put_pod(f"{name}-{rank}", gpus, name, rank, priority=priority)
 
+    def drop_group(self, name: str) -> None:
+        """A PodGroup is gone; its pods are still there."""
+        before = self.world.of(POD_GROUPS, KubePodGroup)[f"ns/{name}"]
+        self.world.drop(POD_GROUPS, f"ns/{name}")
+        self.state.changed(POD_GROUPS, f"ns/{name}", before, None)
+
     def change(self, pod: KubePod) -> None:
         """A pod is there, new or changed."""
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -265,3 +265,16 @@ def test_what_the_server_refuses_to_bind_is_not_asked_in_a_loop(refused: tuple[s
         cluster.cycle(20.0)
         cluster.settle()
         assert cluster.bound("a") == 3
+
+
+def test_what_is_left_of_a_gang_whose_group_is_deleted_is_not_started() -> None:
+    cluster = Cluster([node("n0"), node("n1")])
+    cluster.put_pod("other-0", 8)
+    cluster.settle()
+    cluster.put_gang("a", 2)
+    cluster.settle()
+    assert cluster.bound("a") == 0
+    cluster.drop_group("a")
+    cluster.delete("ns/a-0")
+    cluster.settle()
+    assert cluster.bound("a") == 0

@@ -26,7 +26,7 @@ from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.errors import CapacityError, InputError, StateError
 from muster.kube.dra.objects import KubeDraClaim
-from muster.kube.kinds import CLAIMS, NODES, PODS, VOLUME_CLAIMS, VOLUMES
+from muster.kube.kinds import CLAIMS, JOBS, NODES, POD_GROUPS, PODS, STRUCTS, VOLUME_CLAIMS, VOLUMES
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.translate import Seen, Translator
 from muster.kube.world import Kind, KubeObject, World
@@ -37,6 +37,7 @@ from muster.service.scheduler.claims import ClaimWrite, waits_for_claims
 from muster.service.scheduler.ranks import agree, run_of
 from muster.service.scheduler.usage import read_usage
 
+_MAKERS = {"Job": JOBS, "PodGroup": POD_GROUPS}
 LEAVING = "~leaving"
 """After the name of a gang: its pods that were told to stop by others than the scheduler, and hold their room still."""
 
@@ -382,7 +383,7 @@ class LiveBooks:
         if name in books.pending.gangs and self._submitted.get(name) == seen.workload and ours and not seen.absent:
             return
         self._withdraw(name)
-        if seen.absent or not ours or name in self._refused or self._no_claims(seen):
+        if seen.absent or not ours or name in self._refused or self._no_maker(seen) or self._no_claims(seen):
             return
         try:
             books.submit(seen.workload)
@@ -390,6 +391,21 @@ class LiveBooks:
             self.notes[name] = str(error)
         else:
             self._submitted[name] = seen.workload
+
+    def _no_maker(self, seen: Seen) -> bool:
+        """Whether the object that says how large the gang is has not been seen yet, or is being deleted.
+
+        Its pods would be taken for a smaller gang.
+        """
+        maker = self._translator.maker(seen.workload.name)
+        kind = _MAKERS.get(maker.kind) if maker is not None else None
+        if maker is None or kind is None or not self._world.holds(kind):
+            return False
+        found = self._world.of(kind, STRUCTS[kind]).get(f"{maker.namespace}/{maker.name}")
+        if found is not None:
+            return found.metadata.deletion_timestamp is not None
+        pods = self._members.get(seen.workload.name, {}).values()
+        return kind is not JOBS or any(pod.metadata.owner is not None for pod in pods)
 
     def _no_claims(self, seen: Seen) -> bool:
         """Whether claims of a gang's pods are still to be made."""
