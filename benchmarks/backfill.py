@@ -80,6 +80,8 @@ def main() -> None:
     parser.add_argument("--runs", default="strict,EASY,limits")
     parser.add_argument("--every", type=int, default=0, help="tell how it goes after so many cycles")
     options = parser.parse_args()
+    if unknown := sorted(set(options.runs.split(",")) - {"strict", "EASY", "limits"}):
+        parser.error(f"there is no run {', '.join(unknown)}; there are strict, EASY, limits")
     chosen = {name: TRACES[name] for name in options.traces.split(",")}
     need(*(options.data / path for path, _ in chosen.values()))
     print(f"Machine: {platform.processor() or platform.machine()}, Python {platform.python_version()}, one core")
