@@ -31,6 +31,7 @@ from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
 from muster.traces.files import near
 
 WHOLE = "whole nodes"
+FLAVOR_LABEL = "muster.dev/flavor"
 _BUSY = "the scheduler stops or moves other work in this very cycle: look again after it"
 
 
@@ -139,8 +140,9 @@ def room_for_nodes(view: View, count: int, flavor: str = "", level: str = "") ->
         raise InputError(f"there is no topology level {level!r}", field="--in", hint=hint)
     where = f" in one {level}" if level else ""
     target = f"{plural(count, 'whole node')} of {flavor}{where}"
-    planning = _planning(view)
     workload = _nodes_as_gang(fleet, flavor, count, level)
+    view, workload = _only_flavor(view, workload, flavor)
+    planning = _planning(view)
     gang = Gang(workload, planning.cluster.kind_of(workload))
     engine_flavor = flavor if planning.cluster.flavored else ""
     before = whole_nodes(view.snapshot, flavor)
@@ -242,6 +244,26 @@ def _known_flavor(fleet: Fleet, asked: str) -> str:
 
 def _flavor_of(fleet: Fleet, name: str) -> str:
     return next(node.flavor for node in fleet if node.name == name)
+
+
+def _only_flavor(view: View, workload: Workload, flavor: str) -> tuple[View, Workload]:
+    """The same asked where only nodes of a flavor may be it, also where others have the same GPU model.
+
+    Without quotas the engine knows no flavors: there the nodes bear a label that says it.
+    """
+    models = set(workload.pod_sets[0].shape.gpu_models)
+    others = any(node.flavor != flavor and models & set(node.gpu_models) for node in view.snapshot.fleet)
+    if not others or view.scheduler.cluster.flavored:
+        return view, workload
+    label = (FLAVOR_LABEL, flavor)
+    nodes = tuple(
+        replace(node, labels=tuple(sorted({*node.labels, label}))) if node.flavor == flavor else node
+        for node in view.snapshot.fleet
+    )
+    labelled = View(replace(view.snapshot, fleet=replace(view.snapshot.fleet, nodes=nodes)), view.config)
+    pods = workload.pod_sets[0]
+    pods = replace(pods, shape=replace(pods.shape, node_selector=(label,)))
+    return labelled, replace(workload, pod_sets=(pods,))
 
 
 def _nodes_as_gang(fleet: Fleet, flavor: str, count: int, level: str) -> Workload:
