@@ -278,3 +278,21 @@ def test_what_is_left_of_a_gang_whose_group_is_deleted_is_not_started() -> None:
     cluster.delete("ns/a-0")
     cluster.settle()
     assert cluster.bound("a") == 0
+
+
+def test_a_pod_that_goes_while_it_is_decided_that_it_shall_keeps_no_room() -> None:
+    cluster = Cluster([node("n0"), node("n1")])
+    cluster.put_gang("a", 2)
+    cluster.settle()
+    left = next(pod.metadata.name for pod in cluster.pods.values() if pod.spec.node_name == "n0")
+    cluster.drop_node("n1")
+    cluster.now_s += 1.0
+    cluster.state.refresh(cluster.now_s)
+    assert cluster.state.scheduler is not None
+    plan = cluster.state.scheduler.cycle(cluster.now_s)
+    assert plan.decisions, "what is left of the gang is to be stopped"
+    cluster.delete(f"ns/{left}")
+    assert cluster.state.act(plan, cluster.now_s) == []
+    cluster.put_pod("p-0", 8)
+    cluster.settle()
+    assert cluster.bound("p") == 1

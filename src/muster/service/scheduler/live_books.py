@@ -181,11 +181,20 @@ class LiveBooks:
         self._translator.forget(pod)
         self._assumed.pop(uid, None)
         self._taken.pop(uid, None)
+        self._left(uid)
+
+    def _left(self, uid: str) -> None:
+        """A pod that was told to leave has left: who waits for that may come."""
         node = self._stopped.pop(uid, "")
         leaving = self._vacating.get(node)
         if leaving is not None and leaving.pop(uid, None) is not None and not leaving:
             del self._vacating[node]
             self._to_act.update(dict.fromkeys(self._held_for(node)))
+
+    def _there(self, pod: PodKey) -> bool:
+        """Whether a pod is still there: what was read before the cycle may have gone during it."""
+        found = self._world.of(PODS, KubePod).get(f"{pod.namespace}/{pod.name}")
+        return found is not None and found.metadata.uid == pod.uid
 
     def _held_for(self, node: str) -> list[str]:
         """The gangs that wait for others to leave a node."""

@@ -86,7 +86,7 @@ class LiveState(LiveBooks):
             elif not ref.node:
                 if node:
                     to_bind.append((pod, node))
-            elif ref.node != node and moved is not None:
+            elif ref.node != node and moved is not None and self._there(pod):
                 writes.append(self._stop_pod(name, pod, ref.node, moved))
         if any(node in self._closed for _, node in to_bind):  # who was to leave stays, or others came
             self._place_anew(name)
@@ -147,7 +147,7 @@ class LiveState(LiveBooks):
                 self._doubt(name, pod)
                 continue
             node = ref.node or (known.node if known is not None else "")
-            if node and ref.uid not in self._stopped and not ref.deleting:
+            if node and ref.uid not in self._stopped and not ref.deleting and self._there(pod):
                 writes.append(self._stop_pod(name, pod, node, why))
         return writes
 
@@ -177,6 +177,8 @@ class LiveState(LiveBooks):
         elif outcome is Outcome.LATER or outcome is Outcome.TAKEN:
             self._protected[write.gang] = self._now_s + PROTECTED_S
             self._stays(self._stopped.get(write.pod.uid, ""), write.pod.uid)
+        elif not self._there(write.pod):
+            self._left(write.pod.uid)
 
     def _hold_back(self, write: Bind) -> bool:
         """The server refused a binding again; whether the pod keeps its place until it is tried once more.
