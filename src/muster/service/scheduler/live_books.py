@@ -72,6 +72,7 @@ class LiveBooks:
         scheduler: the engine, None before the first `refresh`.
         seen: each gang as the cluster has it.
         notes: what could not be entered, by gang.
+        complete_s: since when each gang that waits could have been placed: all its pods are there.
     """
 
     def __init__(self, world: World, config: Config, scheduler_name: str, *, all_pods: bool = False) -> None:
@@ -99,6 +100,7 @@ class LiveBooks:
         self.seen: dict[str, Seen] = {}
         self.partial: dict[str, Partial] = {}
         self.notes: dict[str, str] = {}
+        self.complete_s: dict[str, float] = {}
         self.rebuilds = 0
         self._now_s = 0.0
 
@@ -363,6 +365,7 @@ class LiveBooks:
         """Nothing of a gang is left that runs or waits."""
         self.seen.pop(name, None)
         self.partial.pop(name, None)
+        self.complete_s.pop(name, None)
         if name in self._books.running:
             ended = self._members.get(name, {}).values()
             well = bool(ended) and all(pod.status.phase == "Succeeded" for pod in ended)
@@ -400,6 +403,7 @@ class LiveBooks:
             self.notes[name] = str(error)
         else:
             self._submitted[name] = seen.workload
+            self.complete_s.setdefault(name, self._now_s)
 
     def _no_maker(self, seen: Seen) -> bool:
         """Whether the object that says how large the gang is has not been seen yet, or is being deleted.

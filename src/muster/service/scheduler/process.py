@@ -87,7 +87,6 @@ class SchedulerProcess:
         self._next_s = 0.0
         self._usage_s = -1e18
         self._told_s = -1e18
-        self._complete_s: dict[str, float] = {}
         self._binding: dict[str, tuple[float, int]] = {}
 
     @property
@@ -167,7 +166,6 @@ class SchedulerProcess:
             state.refresh(now_s)
         scheduler = state.scheduler
         assert scheduler is not None
-        self._note_complete(now_s)
         with self.figures.cycle_s.time():
             # the books are changed only here and in `refresh`; what is watched meanwhile waits for the next
             plan = await asyncio.to_thread(self.shadow.decide if self.shadow is not None else scheduler.cycle, now_s)
@@ -229,13 +227,6 @@ class SchedulerProcess:
 
     # -- what is told
 
-    def _note_complete(self, now_s: float) -> None:
-        """Since when each gang that waits has all its pods."""
-        scheduler = self.state.scheduler
-        assert scheduler is not None
-        for name in scheduler.pending.gangs:
-            self._complete_s.setdefault(name, now_s)
-
     def _report(self, plan: Plan, writes: list[Bind | Stop], now_s: float) -> None:
         """Figures, the log, and what gangs that wait are told."""
         scheduler = self.state.scheduler
@@ -244,13 +235,13 @@ class SchedulerProcess:
         bindings = Counter(each.gang for each in writes if isinstance(each, Bind))
         for place in placed:
             self._tell_group(place.workload, scheduled=True, message=f"{len(place.pods)} pods have their nodes")
-            began_s = self._complete_s.pop(place.workload, now_s)
+            began_s = self.state.complete_s.pop(place.workload, now_s)
             if bindings[place.workload]:
                 self._binding[place.workload] = began_s, bindings[place.workload]
         self.figures.attempts.labels("scheduled").inc(len(placed))
         self.figures.partial.set(len(self.state.partial))
         self.figures.rebuilds.set(self.state.rebuilds)
-        if plan.decisions or writes:
+        if placed or writes:
             log.info(
                 "cycle",
                 extra={
@@ -266,7 +257,6 @@ class SchedulerProcess:
         """What waits is told why: those of one kind and claim the same, the first kinds in order first."""
         scheduler = self.state.scheduler
         assert scheduler is not None
-        self._complete_s = {name: at for name, at in self._complete_s.items() if name in scheduler.pending.gangs}
         starts = {each.workload: each for each in plan.decisions if isinstance(each, Reserve)}
         view: View | None = None
         counted: dict[str, int] = {}
