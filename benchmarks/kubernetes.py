@@ -199,7 +199,7 @@ def gangs(options: argparse.Namespace) -> None:
         took: dict[str, list[float]] = {}
         for name in options.only:
             gates = ("TopologyAwareWorkloadScheduling",) if level else ()
-            with contest(name, Shape(options.nodes, 8, per_rack=72, blocks=2), gates) as contestant:
+            with contest(name, Shape(options.nodes, 8, per_rack=66, blocks=2), gates) as contestant:
                 contestant.start()
                 _warm_up(contestant)
                 took[name] = [_gang(contestant, f"g{at}", 64, level) for at in range(options.gangs)]
