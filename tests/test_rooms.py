@@ -19,7 +19,7 @@ ORDER = (
     ("sim",),
     ("planning",),
     ("traces",),
-    ("kube",),
+    ("kube", "slurm"),
     ("engine",),
     ("policy", "cache"),
     ("model", "catalog", "kernels"),

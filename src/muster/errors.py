@@ -10,6 +10,8 @@ MusterError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class MusterError(Exception):
     """Base of all errors that Muster raises on purpose."""
@@ -85,3 +87,11 @@ class CapacityError(MusterError):
 
 class StateError(MusterError):
     """The object's present state does not allow this."""
+
+
+def near(word: str, known: Sequence[str]) -> str | None:
+    """A hint with the known names nearest to ``word``; None where none is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(found)}?" if found else None

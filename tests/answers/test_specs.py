@@ -17,11 +17,11 @@ from muster.answers.specs.base import Specs
 from muster.answers.specs.kubernetes import read_objects
 from muster.answers.specs.read import read_specs
 from muster.answers.specs.sbatch import read_batch
-from muster.answers.specs.sbatch_lines import READ
 from muster.errors import InputError
 from muster.model import PodSet, PodShape, Snapshot, Taint, Workload
 from muster.model.queue import Queue
 from muster.model.workload import Toleration, TopologyRequest
+from muster.slurm.sbatch_lines import READ
 from muster.traces import read_fleet
 
 HERE = Path(__file__).parent / "specs"

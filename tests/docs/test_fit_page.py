@@ -11,8 +11,8 @@ import pytest
 
 from muster.answers.specs.kubernetes import READERS
 from muster.answers.specs.sbatch import NOTES
-from muster.answers.specs.sbatch_lines import READ
 from muster.cli.main import run
+from muster.slurm.sbatch_lines import READ
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 HOW_TO = (DOCS / "how-to" / "will-it-fit.md").read_text()

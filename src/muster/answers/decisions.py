@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from muster.answers.hostlist import compress
 from muster.answers.times import span
 from muster.answers.words import gpu_hours, gpus, plural
 from muster.model.plan import Decision, Evict, Migrate, Place, PodPlacement, Quarantine, Reserve, Resize, Wait
 from muster.model.reasons import Reason
+from muster.slurm.hostlist import compress
 
 _WHY = {
     "reclaim": "its queue takes back what it lent",

@@ -16,19 +16,18 @@ from msgspec.structs import replace
 
 from muster.answers.changes import Move, apply_changes
 from muster.answers.forecast import forecast
-from muster.answers.hostlist import compress
 from muster.answers.snapshots import used_milli
 from muster.answers.view import View
 from muster.answers.words import gpus, plural
 from muster.engine.defrag import Moves, plan_moves, plan_on
 from muster.engine.pending import Gang
 from muster.engine.scheduler import Scheduler
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import Fleet, Node
 from muster.model.plan import Evict, Migrate, PodPlacement, Resize
 from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
-from muster.traces.files import near
+from muster.slurm.hostlist import compress
 
 WHOLE = "whole nodes"
 FLAVOR_LABEL = "muster.dev/flavor"

@@ -18,20 +18,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.answers.forecast import Budget, Forecast, forecast
-from muster.answers.hostlist import compress
 from muster.answers.specs.base import Note, Specs
 from muster.answers.view import View
 from muster.answers.why import Blocker, why
 from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.columns import field_of, followed_by
 from muster.model.fleet import HOST
 from muster.model.parallelism import Parallelism, check_parallelism
 from muster.model.plan import Decision, Evict, Migrate, Place, Plan, Quarantine, Resize
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
-from muster.traces.files import near
+from muster.slurm.hostlist import compress
 
 if TYPE_CHECKING:
     from muster.answers.fixes import Fix

@@ -381,7 +381,7 @@ class History:
             if not rows:
                 names = [row[0] for row in self._db.execute("SELECT DISTINCT workload FROM event")]
         if not rows:
-            from muster.traces.files import near
+            from muster.errors import near
 
             hint = near(job, names) or "`muster history show --at TIME` tells what was decided"  # pyright: ignore[reportPossiblyUnboundVariable]
             raise InputError(f"knows no job {job[:80]!r}", file=self.path, hint=hint)

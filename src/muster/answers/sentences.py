@@ -98,7 +98,7 @@ def _closed(reason: Reason, nodes: Sequence[Node], facts: Facts) -> str:
 
 
 def _unknown_queue(facts: Facts) -> str:
-    from muster.traces.files import near
+    from muster.errors import near
 
     queue, queues = facts.gang.workload.queue, list(facts.view.scheduler.queues)
     hint = near(queue, queues) or f"there are {listed(queues, 5)}"

@@ -11,10 +11,9 @@ from muster.answers.view import View
 from muster.answers.words import plural
 from muster.catalog.reliability import FAILURE_RATES
 from muster.catalog.sources import SOURCES
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import Node
 from muster.planning.spares import SpareNeed, SpareStep, spares_needed
-from muster.traces.files import near
 
 LEAST_FAILED = 10
 """So many nodes must have failed of late that their rate is taken: with fewer it may be off by more than a third."""

@@ -108,7 +108,7 @@ class View:
         return [self.snapshot.pending[row] for row in sorted(self._rows[name] for name in names if name in self._rows)]
 
     def _unknown(self, asked: str) -> InputError:
-        from muster.traces.files import near
+        from muster.errors import near
 
         names = self._named
         if not names:
@@ -127,7 +127,7 @@ class View:
 
     def _elsewhere(self, short: str) -> str | None:
         """Near names without their namespaces: `bigg`, or one that is of another namespace than was said."""
-        from muster.traces.files import near
+        from muster.errors import near
 
         ends = {name.rpartition("/")[2]: name for name in self._named}
         found = near(short, list(ends))

@@ -24,12 +24,11 @@ from muster.answers.forward import Forward, RunTimes, lost_work_s
 from muster.answers.use import Use, measure_use, steps_in_use
 from muster.answers.view import View
 from muster.engine.config import settings_of
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import Fleet
 from muster.model.snapshot import AdvanceReservation, Snapshot
 from muster.model.workload import Workload
 from muster.sim.metrics import SIZES, size_of
-from muster.traces.files import near
 
 AS_IT_IS = "as it is"
 """The name of the variant without changes."""

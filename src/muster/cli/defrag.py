@@ -93,9 +93,9 @@ def _emit(plan: RoomPlan, output: str) -> None:
 
 def _print(plan: RoomPlan, of: str, asked: str, *, wide: bool) -> None:
     """For people; ``of`` are the options that name the source again, ``asked`` those that name the target."""
-    from muster.answers.hostlist import compress
     from muster.answers.times import span
     from muster.answers.words import gpus, plural
+    from muster.slurm.hostlist import compress
 
     if plan.outcome != "moves":
         lead = "no moves make room" if plan.outcome == "none" else "nothing need move"
@@ -146,7 +146,7 @@ def _commands(view: View, plan: RoomPlan, kind: str) -> Iterator[str]:
         yield "; ".join(map(str, moves))
         return
     from muster.answers.by_hand.moves import kubernetes_moves, slurm_moves
-    from muster.answers.hostlist import expand
+    from muster.slurm.hostlist import expand
 
     left = list(dict.fromkeys(name for each in plan.moves for name in expand(each.from_nodes)))
     if kind == "kubectl":

@@ -71,9 +71,8 @@ def settings() -> list[dict[str, Any]]:
 
 
 def _preset(name: str) -> tuple[dict[str, Any], str]:
-    from muster.errors import InputError
+    from muster.errors import InputError, near
     from muster.sim.presets import PRESETS
-    from muster.traces.files import near
 
     if name not in PRESETS:
         hint = near(name, list(PRESETS)) or f"one of {', '.join(PRESETS)}"

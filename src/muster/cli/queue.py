@@ -71,7 +71,7 @@ def _draw(
 
     known = {each.name for each in view.snapshot.queues}
     if queue and queue not in known:
-        from muster.traces.files import near
+        from muster.errors import near
 
         hint = near(queue, sorted(known)) or ("its queues are in `muster queue --tree`" if known else "it has none")
         raise InputError(f"there is no queue {queue!r}", field="--queue", hint=hint)

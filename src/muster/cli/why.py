@@ -251,8 +251,8 @@ def _print_funnel(funnel: Funnel, *, sets: int, first: bool) -> None:
 def _print_place(told: Why) -> None:
     from collections import Counter
 
-    from muster.answers.hostlist import compress
     from muster.answers.words import plural
+    from muster.slurm.hostlist import compress
 
     if told.place is None:
         return

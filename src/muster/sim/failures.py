@@ -16,9 +16,8 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta, Struct
 
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import Fleet
-from muster.traces.files import near
 
 DAY_S = 86400.0
 

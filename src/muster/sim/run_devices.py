@@ -12,11 +12,10 @@ from muster.catalog.mig import MIG_TABLES
 from muster.catalog.mig_placements import mig_placements, table_of
 from muster.catalog.mps import MOST_MPS_CLIENTS
 from muster.engine.sharing import with_tenant
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodSet
 from muster.traces.document import Document
-from muster.traces.files import near
 
 if TYPE_CHECKING:
     from muster.sim.run_file import JobItem

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from muster.engine.config import Config
 from muster.engine.quota import quota_warnings
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
 from muster.model.parallelism import Parallelism
 from muster.model.queue import Queue, Quota
@@ -33,7 +33,6 @@ from muster.sim.run_pods import BundleItem, BusyItem, RayItem, RoleItem, Strateg
 from muster.sim.service_items import ServiceItem, service_notes, services_of
 from muster.traces import read_fleet, read_workload
 from muster.traces.document import Document, read_document
-from muster.traces.files import near
 
 MOST_JOBS = 5_000_000
 

@@ -9,12 +9,12 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from muster.engine.loans import loan_warnings
+from muster.errors import near
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.queue import Queue
 from muster.model.workload import PodShape
 from muster.sim.services import Daily, Service, steepest
 from muster.traces.document import Document
-from muster.traces.files import near
 
 MOST_STEPS = 5_000_000
 """Most steps of a daily demand: many years of the usual ones."""

@@ -12,8 +12,8 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from muster.errors import InputError
-from muster.traces.files import near, read_bytes
+from muster.errors import InputError, near
+from muster.traces.files import read_bytes
 
 MOST_NODES = 20_000_000
 """Most values in a document; aliases count each time."""

@@ -7,12 +7,10 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from muster.errors import InputError
+from muster.errors import InputError, near
 
 LIMIT_BYTES = 4 << 30
 """The most that one file may hold once unpacked; more is a mistake or a bomb."""
@@ -124,12 +122,6 @@ def pack(data: bytes, path: str) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, compresslevel=6, mtime=0) as stream:
         stream.write(data)
     return buffer.getvalue()
-
-
-def near(word: str, known: Sequence[str]) -> str | None:
-    """A hint with the known names nearest to ``word``; None where none is near."""
-    found = get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(found)}?" if found else None
 
 
 def _read_raw(path: str) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model import Fleet, Snapshot
-from muster.traces.files import check_link, dump_files, is_there, near, neighbours, read_bytes, read_head
+from muster.traces.files import check_link, dump_files, is_there, neighbours, read_bytes, read_head
 from muster.traces.snapshots import holds_snapshot, read_snapshot_file
 from muster.traces.spec import Spec, parse_spec
 from muster.traces.trace import Skipped, Trace

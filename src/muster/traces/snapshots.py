@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model import Fleet, Snapshot, load_snapshot
 from muster.model.columns import Table
 from muster.model.snapshot import Running, save_snapshot, write_atomically
 from muster.model.workload import Workload
 from muster.traces.checks import check_node, check_pod_set, check_workload
-from muster.traces.files import near, read_bytes, read_head
+from muster.traces.files import read_bytes, read_head
 
 if TYPE_CHECKING:
     from muster.traces.document import Document

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from muster.errors import InputError
-from muster.traces.files import is_there, near
+from muster.errors import InputError, near
+from muster.traces.files import is_there
 from muster.traces.tables import parse_integer, parse_number
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

@@ -7,8 +7,8 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 
-from muster.errors import InputError
-from muster.traces.files import near, read_text
+from muster.errors import InputError, near
+from muster.traces.files import read_text
 
 MAX_CPU_MILLI = 10**9
 """A million cores in one pod or node: more is a mistake."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from muster.answers.by_hand import kubernetes, slurm
 from muster.answers.by_hand.quoting import quoted
 from muster.answers.changes import Move
-from muster.answers.hostlist import compress
 from muster.answers.view import View
+from muster.slurm.hostlist import compress
 
 
 def kubernetes_moves(view: View, moves: Sequence[Move], left: Sequence[str]) -> Iterator[str]:

@@ -17,8 +17,8 @@ from muster.answers.changes import (
     Stop,
 )
 from muster.answers.changes.values import gpus
-from muster.answers.hostlist import compress
 from muster.answers.view import View
+from muster.slurm.hostlist import compress
 
 _q = quoted
 

@@ -32,7 +32,7 @@ from muster.answers.changes.values import (
 from muster.engine.config import Config, config_of, settings_of
 from muster.engine.quota import check_queues
 from muster.engine.requests import check_request
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import Device, Node, Taint
 from muster.model.parallelism import check_parallelism
 from muster.model.plan import PodPlacement
@@ -42,7 +42,6 @@ from muster.model.workload import PodSet, Toleration, TopologyRequest, Workload
 from muster.policy.ordering.registry import find_ordering
 from muster.policy.registry import POLICIES, find_policy
 from muster.sim.presets import PRESETS
-from muster.traces.files import near
 
 RUNNING_FIELDS = ("priority", "limit_s", "preemptible")
 """What may be changed of work that runs."""

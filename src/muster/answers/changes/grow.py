@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from muster.answers.changes.values import AddDomains, AddNodes
-from muster.answers.hostlist import following
 from muster.catalog import Gpu, find_gpu
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.fleet import HOST, Device, Node, Topology
-from muster.traces.files import near
+from muster.slurm.hostlist import following
 
 NARROW = ("rack", "nvlink_domain", HOST)
 """Levels whose domains have their full number of nodes, so that new nodes stand in new ones."""

@@ -7,11 +7,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from muster.answers.changes import grow
-from muster.answers.hostlist import expand
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.model.queue import Queue
 from muster.model.snapshot import Snapshot
-from muster.traces.files import near
+from muster.slurm.hostlist import expand
 
 ALL = "all"
 

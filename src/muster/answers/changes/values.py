@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from muster.answers.hostlist import compress
 from muster.model.plan import PodPlacement
 from muster.model.snapshot import Setting
 from muster.model.workload import Workload
+from muster.slurm.hostlist import compress
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./[]*?-")
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from muster.answers.changes import AddNodes, EndReservation, SetNodes
 from muster.answers.changes.grow import NARROW
-from muster.answers.hostlist import compress
 from muster.answers.remedies.ask import Ask, Candidate
 from muster.answers.words import listed, plural
 from muster.engine.state import refusing_taints
@@ -17,6 +16,7 @@ from muster.kernels import Ints
 from muster.model.fleet import WHOLE_GPU_MILLI, Node
 from muster.model.reasons import Reason
 from muster.model.workload import PodShape
+from muster.slurm.hostlist import compress
 
 What = Literal["uncordon", "repair", "unspare", "untaint"]
 

@@ -12,12 +12,11 @@ from muster.answers.specs.places import Places
 from muster.answers.specs.pods import inside
 from muster.answers.specs.rays import read_ray_object
 from muster.answers.specs.serving import read_leader_worker_set, read_pod, read_pod_group, read_replicas
-from muster.errors import InputError
+from muster.errors import InputError, near
 from muster.kube.owners import KUEUE_GROUP as POD_GROUP
 from muster.model.fleet import Fleet
 from muster.model.workload import Workload
 from muster.traces.document import Document, documents_in
-from muster.traces.files import near
 
 READERS: dict[str, Callable[[ObjectReader], list[Workload]]] = {
     "Pod": read_pod,

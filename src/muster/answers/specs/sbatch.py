@@ -10,11 +10,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from muster.answers.hostlist import expand
 from muster.answers.specs.base import Note, Specs
 from muster.answers.specs.features import feature_mark
 from muster.answers.specs.places import Places
-from muster.answers.specs.sbatch_lines import (
+from muster.answers.specs.sbatch_pods import Asked, Nodes, pods_of
+from muster.errors import InputError
+from muster.model.snapshot import Snapshot
+from muster.model.workload import PodSet, TopologyRequest, Workload
+from muster.slurm.hostlist import expand
+from muster.slurm.sbatch_lines import (
     REFUSED,
     Option,
     Script,
@@ -25,10 +29,6 @@ from muster.answers.specs.sbatch_lines import (
     node_counts,
     read_script,
 )
-from muster.answers.specs.sbatch_pods import Asked, Nodes, pods_of
-from muster.errors import InputError
-from muster.model.snapshot import Snapshot
-from muster.model.workload import PodSet, TopologyRequest, Workload
 from muster.traces.checks import check_pod_set, check_workload
 
 _T = TypeVar("_T")
@@ -258,7 +258,7 @@ class _Reader:
         known = {node.name for node in self.places.nodes}
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
-            from muster.traces.files import near
+            from muster.errors import near
 
             raise self.error(option, f"the fleet has no node {unknown[:60]!r}", near(unknown, sorted(known)))
         return names

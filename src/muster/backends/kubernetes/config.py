@@ -156,7 +156,7 @@ def _context(config: Kubeconfig, asked: str, environ: Mapping[str, str]) -> str:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    from muster.traces.files import near
+    from muster.errors import near
 
     if found := near(name, known):
         return found

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from muster.engine.config import Config, config_of
-from muster.errors import InputError
-from muster.traces.files import near, read_bytes
+from muster.errors import InputError, near
+from muster.traces.files import read_bytes
 
 API_VERSION, KIND = "config.muster.dev/v1alpha1", "SchedulerConfiguration"
 

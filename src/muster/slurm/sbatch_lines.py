@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from muster.errors import InputError
-from muster.traces.files import near
+from muster.errors import InputError, near
 
 SHORT = {
     "A": "account", "a": "array", "b": "begin", "c": "cpus-per-task", "C": "constraint", "d": "dependency",

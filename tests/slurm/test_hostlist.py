@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.answers.hostlist import compress, expand, following
 from muster.errors import InputError
+from muster.slurm.hostlist import compress, expand, following
 
 PAIRS = (
     ("gpu01", ("gpu01",)),

@@ -1,0 +1,1 @@
+"""What Slurm's files, records and scripts mean: text in, values out. No I/O."""
