@@ -187,3 +187,15 @@ def test_what_tune_chose_is_where_its_table_is(
     assert {row["weight"] for row in csv.DictReader(io.StringIO(out))} >= {"hole", "price"}
     assert "Chosen: " in err
     assert "No placement" in err
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_obeyed(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"contexts": [{"name": "\x1b]0;owned\x07a\rb", "context": {"cluster": "none", "user": ""}}]}
+    (tmp_path / "config").write_text(json.dumps({**config, "current-context": "\x1b]0;owned\x07a\rb"}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    code, out, err = muster(capfd, "queue", "--context", "\x1b]0;owned\x07a\rb")
+    assert (code, out) == (3, "")
+    assert "owned" in err
+    assert err.strip().isprintable()

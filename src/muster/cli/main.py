@@ -159,7 +159,10 @@ def _refuse_undecodable(args: Sequence[str]) -> None:
 
 
 def _failed(text: str, code: int = 2) -> int:
-    say(f"muster: {' '.join(text.split())}" if "\n" in text else f"muster: {text}")
+    one_line = " ".join(text.split()) if "\n" in text else text
+    # Names come from files and clusters: what a terminal would obey is shown instead.
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in one_line)
+    say(f"muster: {shown}")
     return code
 
 
