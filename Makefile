@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-all test-ray test-k8s controlplane controlplane-reachable lint types docs lock bench clean
+.PHONY: run test test-quick test-all test-ray test-k8s test-slurm slurm-installed controlplane controlplane-reachable lint types docs lock bench clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -22,9 +22,11 @@ run: $(STAMP)
 test: test-quick
 	@# those on a real control plane: one after the other, and skipped where it is not built
 	$(VENV)/bin/python -m pytest -q -m "k8s and not slow" tests/k8s
+	@# the same for a real Slurm
+	$(VENV)/bin/python -m pytest -q -m "slurm and not slow" tests/slurm
 
 test-quick: $(STAMP)
-	$(VENV)/bin/python -m pytest -q -n auto -m "not slow and not k8s"
+	$(VENV)/bin/python -m pytest -q -n auto -m "not slow and not k8s and not slurm"
 
 test-ray: $(STAMP)
 	@# starts a Ray cluster of two nodes on this machine, and ends it
@@ -41,9 +43,17 @@ controlplane-reachable:
 test-k8s: controlplane
 	MUSTER_K8S=required MUSTER_K8S_VERSION=$(K8S) $(VENV)/bin/python -m pytest -q -m k8s tests/k8s
 
+# Debian's packages of Slurm, where they are missing; as root
+slurm-installed: $(STAMP)
+	MUSTER_PYTHON=$(VENV)/bin/python dev/slurm install
+
+test-slurm: slurm-installed
+	MUSTER_SLURM=required $(VENV)/bin/python -m pytest -q -m "slurm and not slow" tests/slurm
+
 test-all: $(STAMP)
-	$(VENV)/bin/python -m pytest -q -n auto -m "not k8s"
+	$(VENV)/bin/python -m pytest -q -n auto -m "not k8s and not slurm"
 	$(VENV)/bin/python -m pytest -q -m k8s tests/k8s
+	$(VENV)/bin/python -m pytest -q -m slurm tests/slurm
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
