@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,12 +13,14 @@ from msgspec.structs import replace
 from muster.backends.kubernetes.commit import Outcome
 from muster.engine.config import Config
 from muster.kube.groups import KubePodGroup
-from muster.kube.kinds import NODES, POD_GROUPS, PODS
+from muster.kube.kinds import NODES, POD_GROUPS, PODS, STRUCTS, VOLUME_CLAIMS, VOLUMES
 from muster.kube.objects import KubeNode, KubePod
-from muster.kube.world import World
+from muster.kube.storage import SELECTED_NODE, ClaimRef, KubeClaim, KubeVolume
+from muster.kube.world import Kind, KubeObject, World, key_of
 from muster.model.plan import Plan
 from muster.service.scheduler.state import LiveState
-from muster.service.scheduler.writer import Bind, Stop
+from muster.service.scheduler.volumes import VolumeWrite
+from muster.service.scheduler.writer import Stop, Write
 
 NAME = "muster"
 
@@ -51,7 +54,7 @@ class Cluster:
         self.world = World()
         self.now_s = 1_767_225_600.0  # 2026-01-01T00:00:00Z
         self.uids = itertools.count(1)
-        self.writes: list[Bind | Stop] = []
+        self.writes: list[Write] = []
         self.state = self.begin(config or Config())
         for each in nodes:
             self.put_node(each)
@@ -91,14 +94,15 @@ class Cluster:
 
     def put_pod(
         self, name: str, gpus: int = 1, gang: str = "", rank: int = 0, scheduler: str = NAME,
-        priority: int = 0, node: str = "",
+        priority: int = 0, node: str = "", app: dict[str, str] | None = None, **spec: Any,
     ) -> KubePod:  # fmt: skip
-        """A pod; of a gang it is one of a PodGroup with that many."""
+        """A pod; of a gang it is one of a PodGroup with that many. ``app``: labels; ``spec``: more of its spec."""
         labels = {"batch.kubernetes.io/job-completion-index": str(rank)} if gang else {}
         pod = msgspec.convert(
             {
                 "metadata": {
-                    "name": name, "namespace": "ns", "uid": f"u{next(self.uids)}", "labels": labels,
+                    "name": name, "namespace": "ns", "uid": f"u{next(self.uids)}",
+                    "labels": labels | (app or {}),
                     "creationTimestamp": "2026-01-01T00:00:00Z",
                 },
                 "spec": {
@@ -107,6 +111,7 @@ class Cluster:
                     **({"schedulingGroup": {"podGroupName": gang}} if gang else {}),
                     "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"},
                                                   "limits": {"nvidia.com/gpu": str(gpus)} if gpus else {}}}],
+                    **spec,
                 },
                 "status": {"phase": "Running" if node else "Pending"},
             },
@@ -177,8 +182,10 @@ class Cluster:
             outcome = self.write(write)
             self.state.done(write, Outcome.LATER if lost else outcome)
 
-    def write(self, write: Bind | Stop) -> Outcome:
+    def write(self, write: Write) -> Outcome:
         """As the API server does it."""
+        if isinstance(write, VolumeWrite):
+            return self._write_volume(write)
         key = f"{write.pod.namespace}/{write.pod.name}"
         pod = self.pods.get(key)
         if pod is None or pod.metadata.uid != write.pod.uid:
@@ -192,6 +199,32 @@ class Cluster:
         self.change(
             replace(pod, spec=replace(pod.spec, node_name=write.node), status=replace(pod.status, phase="Running"))
         )
+        return Outcome.DONE
+
+    def put(self, kind: Kind, found: KubeObject) -> None:
+        """An object of another kind is there, new or changed."""
+        key = key_of(found)
+        before = self.world.of(kind, STRUCTS[kind]).get(key)
+        found.metadata = replace(found.metadata, resource_version=str(next(self.uids)))
+        self.world.put(kind, found)
+        self.state.changed(kind, key, before, found)
+
+    def _write_volume(self, write: VolumeWrite) -> Outcome:
+        """What is said of a claim or a volume; a write that does not know the last version is refused."""
+        claim = self.world.of(VOLUME_CLAIMS, KubeClaim).get(write.key)
+        volume = self.world.of(VOLUMES, KubeVolume).get(write.volume)
+        if claim is None or (write.volume and volume is None):
+            return Outcome.GONE
+        known = (volume or claim).metadata
+        if known.resource_version != write.version or claim.metadata.uid != write.uid:
+            return Outcome.TAKEN
+        if volume is not None:
+            reference = ClaimRef(write.claim, write.namespace, write.uid)
+            self.put(VOLUMES, replace(volume, spec=replace(volume.spec, claim_ref=reference)))
+        else:
+            told = {key: value for key, value in (claim.metadata.annotations or {}).items() if key != SELECTED_NODE}
+            told |= {SELECTED_NODE: write.node} if write.node else {}
+            self.put(VOLUME_CLAIMS, replace(claim, metadata=replace(claim.metadata, annotations=told)))
         return Outcome.DONE
 
     def settle(self, rounds: int = 8) -> None:

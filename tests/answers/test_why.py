@@ -231,7 +231,7 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
     ),
     "it is held by a gate": (
         lambda: world(nodes(2), waits=[job("a", not_before_s=math.inf)]),
-        Reason.HELD, "held by a scheduling gate of its pods, or suspended",
+        Reason.HELD, "held by a scheduling gate of its pods, by a volume claim of theirs that is not ready",
     ),
     # pairs that are easily confused, from both sides
     "quota or capacity: quota is left, nodes are full": (

@@ -23,6 +23,7 @@ from muster.kube.queue_objects import KubeQueue
 from muster.kube.world import Kind, World
 from muster.service.scheduler import usage
 from muster.service.scheduler.claims import ClaimWrite, reserve
+from muster.service.scheduler.volumes import VolumeWrite, provide
 from rendered import Helm, of_kind
 
 VALUES = Path(__file__).parent / "values"
@@ -66,6 +67,8 @@ POD = PodKey("team-a", "trainer-0", "1")
 MINE = {"metadata": {"name": "muster", "namespace": "gpu-system"}, "spec": {"holderIdentity": "me"}}
 GROUP = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups/trainer"
 CLAIM = ClaimWrite("team-a", "gpus", "2", "7", {"devices": {}})
+MADE = VolumeWrite("team-a/trainer", "team-a", "data", "3", "8", node="node-1")
+KEPT = VolumeWrite("team-a/trainer", "team-a", "data", "3", "8", volume="pv-1")
 REGARDING = {"kind": "Pod", "namespace": POD.namespace, "name": POD.name, "uid": POD.uid}
 
 
@@ -98,6 +101,7 @@ CALLS: dict[str, list[tuple[Callable[[Any], Awaitable[Any]], dict[str, Any] | No
     "claims.reserve": [(lambda server: reserve(server, CLAIM, POD), None)],
     "lease._try": [(lambda server: lead(server)._try(), None), (lambda server: lead(server)._try(), MINE)],
     "lease._write": [(release, MINE)],
+    "volumes.provide": [(lambda server: provide(server, MADE), None), (lambda server: provide(server, KEPT), None)],
     "usage.write_statuses": [(write_statuses, None)],
 }
 """Each function that writes, how it is called, and the Lease that it finds. A new one is entered here, and what it

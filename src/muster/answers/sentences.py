@@ -311,7 +311,10 @@ def _dependency(facts: Facts) -> str:
 def _held(facts: Facts) -> str:
     workload = facts.gang.workload
     if math.isinf(workload.not_before_s):
-        return "It is held by a scheduling gate of its pods, or suspended: it starts after somebody lets it go."
+        return (
+            "It is held by a scheduling gate of its pods, by a volume claim of theirs that is not ready, or suspended: "
+            "it starts after somebody lets it go."
+        )
     again = f", after {plural(workload.failures, 'failure')}" if workload.failures else ""
     return f"It is held for {span(workload.not_before_s - facts.view.now_s)} more{again}."
 

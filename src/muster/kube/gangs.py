@@ -41,6 +41,7 @@ class Seen(Struct, frozen=True):
         absent: how many of them are not there yet: it is not to be placed before.
         running: where at least one pod is bound; ranks that are not are ``missing``.
         gates: the names of the scheduling gates and holds that keep it from starting.
+        waits: what its pods' volume claims wait for before any node can be chosen; empty: nothing.
         leaving: pods of it that are being deleted, while others stay: each holds its room until it has gone.
         schedulers: the schedulers that its pods name.
     """
@@ -52,6 +53,7 @@ class Seen(Struct, frozen=True):
     gates: tuple[str, ...] = ()
     leaving: tuple[Running, ...] = ()
     schedulers: frozenset[str] = frozenset()
+    waits: str = ""
 
 
 class _Slot(Struct):
@@ -128,7 +130,8 @@ class GangReader:
         workload = self._workload(name, gang, pods, slots, said)
         gates = self._claims.gates(gang, pods, said)
         running = self._running(workload, slots, leaving_for)
-        if running is None and gates:
+        waits = self._waits(pods)
+        if running is None and (gates or waits):
             workload = replace(workload, not_before_s=math.inf)
         return Seen(
             workload,
@@ -138,7 +141,17 @@ class GangReader:
             gates,
             self._leaving(going, leaving_for) if stays else (),
             frozenset(spec.scheduler_name or "" for spec in [pod.spec for pod in pods] or templates),
+            waits,
         )
+
+    def _waits(self, pods: Sequence[KubePod]) -> str:
+        """What the volume claims of pods that are not bound wait for."""
+        for pod in pods:
+            if pod.spec.volumes and not pod.spec.node_name and (why := self._shapes.volumes.waits(pod)):
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                self._notes.add("Pod", name, "spec.volumes", f"{why}: it is held until then")
+                return f"pod {pod.metadata.name}: {why}"
+        return ""
 
     # -- ranks
 

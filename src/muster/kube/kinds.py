@@ -19,7 +19,7 @@ from muster.kube.makers import (
     KubeTrainingJob,
     KubeVolcanoJob,
 )
-from muster.kube.objects import KubeClaim, KubeNode, KubePod, KubeVolume
+from muster.kube.objects import KubeNode, KubePod
 from muster.kube.queue_objects import (
     KubeClusterQueue,
     KubeCohort,
@@ -32,12 +32,16 @@ from muster.kube.queue_objects import (
     KubeVolcanoQueue,
     KueueWorkload,
 )
+from muster.kube.storage import KubeCapacity, KubeClaim, KubeDriver, KubeStorageClass, KubeVolume
 from muster.kube.world import Kind, KubeObject
 
 NODES = Kind("nodes", "", "Node", ("v1",), needed=True)
 PODS = Kind("pods", "", "Pod", ("v1",), needed=True)
 VOLUME_CLAIMS = Kind("persistentvolumeclaims", "", "PersistentVolumeClaim", ("v1",))
 VOLUMES = Kind("persistentvolumes", "", "PersistentVolume", ("v1",))
+STORAGE_CLASSES = Kind("storageclasses", "storage.k8s.io", "StorageClass", ("v1",))
+STORAGE_DRIVERS = Kind("csidrivers", "storage.k8s.io", "CSIDriver", ("v1",))
+STORAGE_CAPACITIES = Kind("csistoragecapacities", "storage.k8s.io", "CSIStorageCapacity", ("v1",))
 RESOURCE_QUOTAS = Kind("resourcequotas", "", "ResourceQuota", ("v1",))
 PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "PriorityClass", ("v1",))
 BUDGETS = Kind("poddisruptionbudgets", "policy", "PodDisruptionBudget", ("v1",))
@@ -85,6 +89,9 @@ STRUCTS: dict[Kind, type[KubeObject]] = {
     PODS: KubePod,
     VOLUME_CLAIMS: KubeClaim,
     VOLUMES: KubeVolume,
+    STORAGE_CLASSES: KubeStorageClass,
+    STORAGE_DRIVERS: KubeDriver,
+    STORAGE_CAPACITIES: KubeCapacity,
     RESOURCE_QUOTAS: KubeResourceQuota,
     PRIORITY_CLASSES: KubePriorityClass,
     BUDGETS: KubeBudget,

@@ -182,9 +182,11 @@ class Claim(Struct, rename="camel"):
 
 
 class Volume(Struct, rename="camel"):
-    """A pod's volume, of which only a claim may tie it to a place."""
+    """A pod's volume, of which only a claim may tie it to a place; ``ephemeral``: the claim is made with the pod."""
 
+    name: str = ""
     persistent_volume_claim: Claim | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class Named(Struct):
@@ -338,44 +340,6 @@ class KubePod(Struct):
     metadata: Meta
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
-
-
-class ClaimSpec(Struct, rename="camel"):
-    """A claim's spec."""
-
-    volume_name: str | None = None
-
-
-class KubeClaim(Struct):
-    """A PersistentVolumeClaim object."""
-
-    metadata: Meta
-    spec: ClaimSpec = field(default_factory=ClaimSpec)
-
-
-class VolumeAffinity(Struct):
-    """A volume's node affinity."""
-
-    required: Terms | None = None
-
-
-class VolumeSpec(Struct, rename="camel"):
-    """A volume's spec."""
-
-    node_affinity: VolumeAffinity | None = None
-
-
-class KubeVolume(Struct):
-    """A PersistentVolume object."""
-
-    metadata: Meta
-    spec: VolumeSpec = field(default_factory=VolumeSpec)
-
-
-def volume_terms(spec: VolumeSpec) -> list[Term]:
-    """The node selector of a volume: none where all nodes reach it."""
-    required = spec.node_affinity.required if spec.node_affinity else None
-    return (required.node_selector_terms if required else None) or []
 
 
 Amount = Callable[[Mapping[str, Quantity], str, int, str], int]

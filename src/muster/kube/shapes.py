@@ -11,26 +11,24 @@ from muster.catalog.mig_placements import mig_milli
 from muster.kube.affinity import expression_fault, shown, term_takes
 from muster.kube.dra.reader import DraReader
 from muster.kube.gpus import GPU, SHARED, WHOLE, GpuMode, profile_name
-from muster.kube.kinds import NODES, VOLUME_CLAIMS, VOLUMES
+from muster.kube.kinds import NODES, STORAGE_CLASSES
 from muster.kube.marks import Marks
 from muster.kube.nodes import HOST_LABEL, NodeReader
 from muster.kube.notes import Notes
 from muster.kube.objects import (
     GPU_RESOURCES,
     Amount,
-    KubeClaim,
     KubeNode,
     KubePod,
-    KubeVolume,
     NodeAffinity,
     PodSpec,
     Quantity,
     Term,
     parse_quantity,
     pod_shape,
-    volume_terms,
 )
 from muster.kube.parts import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, Parts, parts_of
+from muster.kube.volumes import VolumeReader
 from muster.kube.world import World
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.workload import PodShape
@@ -40,6 +38,10 @@ KAI_RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
 _MOST = 2**53
 
 
+_Places = tuple[list[list[Term]], list[tuple[str, str]]]
+"""Node selectors and labels that the volumes of a pod ask for."""
+NOWHERE = "muster.dev/asked-nowhere"
+"""A label that no node has: for pods that ask for two things that exclude each other."""
 _Said = tuple[str, str]
 """A field, and what was made of it: all pods that are alike are noted for it."""
 
@@ -49,7 +51,7 @@ class ShapeReader:
 
     def __init__(self, world: World, nodes: NodeReader, marks: Marks, notes: Notes, dra: DraReader) -> None:
         self._world, self._nodes, self._marks, self._notes = world, nodes, marks, notes
-        self.dra = dra
+        self.dra, self.volumes = dra, VolumeReader(world, marks)
         self._known: dict[bytes, tuple[PodShape, tuple[_Said, ...]]] = {}
         self._said: list[_Said] = []
         self._version = -1
@@ -59,7 +61,7 @@ class ShapeReader:
     def shape(self, pod: KubePod) -> PodShape:
         """The shape of a pod."""
         spec = pod.spec
-        places = self._volumes(pod) if spec.volumes else []
+        places: _Places = self._volumes(pod) if spec.volumes else ([], [])
         annotations, told = pod.metadata.annotations, ()
         if annotations:
             told = tuple(annotations.get(key) for key in (GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY))
@@ -90,7 +92,7 @@ class ShapeReader:
     def _say(self, where: str, text: str) -> None:
         self._said.append((where, text))
 
-    def _read(self, pod: KubePod, affinity: NodeAffinity | None, places: list[list[Term]], mode: GpuMode) -> PodShape:
+    def _read(self, pod: KubePod, affinity: NodeAffinity | None, places: _Places, mode: GpuMode) -> PodShape:
         spec = pod.spec
 
         def amount(resources: Mapping[str, Quantity], resource: str, scale: int, where: str) -> int:
@@ -117,8 +119,12 @@ class ShapeReader:
             selector[HOST_LABEL] = name
         elif required is not None:
             self._require(selector, required.node_selector_terms or [], "spec.affinity.nodeAffinity", "nodes of")
-        for terms in places:
+        for terms in places[0]:
             self._require(selector, terms, "spec.volumes", "nodes that reach a volume of")
+        for key, value in places[1]:
+            if selector.setdefault(key, value) != value:
+                self._say("spec.volumes", f"{key} is {value} for one of its volumes: no node is both")
+                selector[NOWHERE] = "yes"
         return replace(shape, node_selector=tuple(sorted(selector.items())))
 
     def _gpu_parts(self, shape: PodShape, pod: KubePod, mode: GpuMode, amount: Amount) -> PodShape:
@@ -213,18 +219,13 @@ class ShapeReader:
         )
         selector[key] = value
 
-    def _volumes(self, pod: KubePod) -> list[list[Term]]:
-        """The node selectors of the volumes that a pod's claims are bound to."""
-        claims, volumes = self._world.of(VOLUME_CLAIMS, KubeClaim), self._world.of(VOLUMES, KubeVolume)
-        found: list[list[Term]] = []
-        for each in pod.spec.volumes or ():
-            if each.persistent_volume_claim is None:
-                continue
-            claim = claims.get(f"{pod.metadata.namespace}/{each.persistent_volume_claim.claim_name}")
-            volume = volumes.get(claim.spec.volume_name or "") if claim is not None else None
-            if volume is not None and (terms := volume_terms(volume.spec)):
-                found.append(terms)
-        return found
+    def _volumes(self, pod: KubePod) -> _Places:
+        """What the volumes of a pod ask for."""
+        terms, labels, unknown = self.volumes.places(pod)
+        if unknown and not self._world.holds(STORAGE_CLASSES):
+            what = "storage classes are not known: where volumes can be made is not counted"
+            self._notes.add("Pod", f"{pod.metadata.namespace}/{pod.metadata.name}", "spec.volumes", what)
+        return terms, labels
 
 
 def pinned_to(affinity: NodeAffinity) -> str:

@@ -73,9 +73,11 @@ class Translator:
         self._nodes.purchase = flavors.purchase
         self._queues = QueueReader(world, flavors, self._notes)
         shapes = ShapeReader(world, self._nodes, self._marks, self._notes, self.dra)
+        self.volumes = shapes.volumes
         self._claims = ClaimReader(world, self._nodes.levels, self._queues, self.dra, self._notes)
         self._gangs = GangReader(shapes, self.ledger, self._claims, self._names, self._notes)
         self._read_marks = 0
+        self._marked: dict[str, dict[str, str]] = {}
 
     def translate(self, now_s: float) -> Translation:
         """All there is. O(objects)."""
@@ -148,13 +150,26 @@ class Translator:
         self._known[node.name] = node
         return node
 
+    @property
+    def unmarked(self) -> bool:
+        """Whether `relabelled` may find something."""
+        return self._read_marks != len(self._marks)
+
+    def remark(self) -> None:
+        """What the labels of nodes stand for, such as where volumes can be, may not be as it was."""
+        self._read_marks = -1 if len(self._marks) else 0
+
     def relabelled(self) -> tuple[Node, ...]:
         """Nodes that bear another label since the last call, as pods asked for what no node selector says."""
-        if self._read_marks == len(self._marks):
+        if not self.unmarked:
             return ()
         self._read_marks = len(self._marks)
         changed: list[Node] = []
         for name, found in self._world.of(NODES, KubeNode).items():
+            marked = self._marks.of(found.metadata.labels or {}, name)
+            if self._marked.get(name) == marked:
+                continue
+            self._marked[name] = marked
             node = self._nodes.node(found)
             if node != self._known.get(name):
                 self._known[name] = node
@@ -179,6 +194,7 @@ class Translator:
     def drop_node(self, name: str) -> None:
         """A node is there no more."""
         self._known.pop(name, None)
+        self._marked.pop(name, None)
         self.ledger.drop_node(name)
 
     def forget(self, pod: KubePod) -> None:

@@ -16,6 +16,7 @@ _MADE = "jobs jobsets leaderworkersets pytorchjobs tfjobs xgboostjobs paddlejobs
 _DEVICES = "resourceslices deviceclasses resourceclaims resourceclaimtemplates devicetaintrules"
 _UNKNOWN = {
     "persistentvolumeclaims persistentvolumes": "to which nodes volumes tie pods",
+    "storageclasses csidrivers csistoragecapacities": "on which nodes volumes can be made",
     "resourcequotas": "which namespaces are at their quota",
     "priorityclasses workloadpriorityclasses": "how important pods are that name a class",
     "poddisruptionbudgets": "which pods must not be evicted",

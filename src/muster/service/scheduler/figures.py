@@ -11,7 +11,7 @@ from muster.backends.kubernetes.api import ApiError
 from muster.backends.kubernetes.commit import Outcome
 
 if TYPE_CHECKING:
-    from muster.service.scheduler.writer import Bind, Stop
+    from muster.service.scheduler.writer import Write
 
 _FAST = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384)
 _LONG = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
@@ -56,7 +56,7 @@ class Figures:
         self.relists = Gauge("muster_watch_relists", "How often a kind was listed.", ["kind"], registry=registry)
         self.rebuilds = Gauge("muster_rebuilds", "How often the books were made anew.", registry=registry)
 
-    def wrote(self, write: Bind | Stop, outcome: Outcome, took_s: float) -> None:
+    def wrote(self, write: Write, outcome: Outcome, took_s: float) -> None:
         """A write came to an end."""
         kind = type(write).__name__.lower()
         self.writes.labels(kind, outcome.value).inc()

@@ -26,9 +26,21 @@ from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.errors import CapacityError, InputError, StateError
 from muster.kube.dra.objects import KubeDraClaim
-from muster.kube.kinds import CLAIMS, JOBS, NODES, POD_GROUPS, PODS, STRUCTS, VOLUME_CLAIMS, VOLUMES
+from muster.kube.kinds import (
+    CLAIMS,
+    JOBS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    STORAGE_CAPACITIES,
+    STRUCTS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
 from muster.kube.objects import KubeNode, KubePod
+from muster.kube.storage import KubeClaim, KubeVolume
 from muster.kube.translate import Seen, Translator
+from muster.kube.volumes import claim_keys
 from muster.kube.world import Kind, KubeObject, World
 from muster.model.fleet import Node
 from muster.model.snapshot import Running, Snapshot
@@ -36,6 +48,7 @@ from muster.model.workload import Workload
 from muster.service.scheduler.claims import ClaimWrite, waits_for_claims
 from muster.service.scheduler.ranks import agree, run_of
 from muster.service.scheduler.usage import read_usage
+from muster.service.scheduler.volumes import Volumes
 
 _MAKERS = {"Job": JOBS, "PodGroup": POD_GROUPS}
 LEAVING = "~leaving"
@@ -72,12 +85,15 @@ class LiveBooks:
         scheduler: the engine, None before the first `refresh`.
         seen: each gang as the cluster has it.
         notes: what could not be entered, by gang.
+        volumes: the gangs that wait for volumes on their nodes.
         complete_s: since when each gang that waits could have been placed: all its pods are there.
     """
 
     def __init__(self, world: World, config: Config, scheduler_name: str, *, all_pods: bool = False) -> None:
         self._world, self.config, self._name, self._all = world, config, scheduler_name, all_pods
-        self._translator = Translator(world)
+        self.volumes = Volumes(world)
+        self._users: dict[str, dict[str, None]] = {}
+        self._translator = self._new_translator()
         self._members: dict[str, dict[str, KubePod]] = {}
         self._gang_of: dict[str, str] = {}
         self._dirty: dict[str, None] = {}
@@ -104,6 +120,11 @@ class LiveBooks:
         self.rebuilds = 0
         self._now_s = 0.0
 
+    def _new_translator(self) -> Translator:
+        found = Translator(self._world)
+        self.volumes.attach(found.volumes)
+        return found
+
     # -- what was watched
 
     def changed(self, kind: Kind, key: str, before: KubeObject | None, after: KubeObject | None) -> None:
@@ -115,7 +136,13 @@ class LiveBooks:
         else:
             if kind is CLAIMS and after is not None:
                 self._claim(key, cast("KubeDraClaim", after))
-            if _spec_of(before) != _spec_of(after):
+            if kind is VOLUME_CLAIMS and after is not None:
+                self.volumes.saw(key, cast("KubeClaim", after))
+            if kind is VOLUMES:
+                self._volume(cast("KubeVolume | None", before), cast("KubeVolume | None", after))
+            elif kind is STORAGE_CAPACITIES:
+                self._translator.remark()
+            elif _spec_of(before) != _spec_of(after):
                 self._other(kind, key)
 
     def _claim(self, key: str, after: KubeDraClaim) -> None:
@@ -128,14 +155,32 @@ class LiveBooks:
         else:
             self._world.put(CLAIMS, replace(after, status=replace(after.status, allocation=decided.allocation)))
 
+    def _volume(self, before: KubeVolume | None, after: KubeVolume | None) -> None:
+        """A volume is not as it was: which nodes have one left is another question, too."""
+        if _spec_of(before) == _spec_of(after) and (before and before.status) == (after and after.status):
+            return
+        self._translator.remark()
+        for each in (before, after):
+            ref = each.spec.claim_ref if each is not None else None
+            if ref is not None:
+                self._claim_changed(f"{ref.namespace}/{ref.name}")
+
+    def _claim_changed(self, key: str) -> None:
+        """The gangs whose pods use a volume claim are looked at anew."""
+        users = self._users.get(key, {})
+        for name in [name for name in users if name not in self._members]:
+            del users[name]
+        if not users:
+            self._users.pop(key, None)
+        self._dirty.update(users)
+        self._to_act.update((name, None) for name in users if name in self.volumes.providing)
+
     def _other(self, kind: Kind, key: str) -> None:
         """A queue, a class, a group, a claim: whom it may concern is looked at anew."""
-        namespace, slash, _ = key.partition("/")
-        if not slash and kind is not VOLUMES:
+        if "/" not in key:
             self._stale = True  # rare, and it may change what any pod asks for
-        elif kind is VOLUMES or kind is VOLUME_CLAIMS:
-            names = self.scheduler.pending.gangs if self.scheduler is not None else ()
-            self._dirty.update((name, None) for name in names if not slash or name.startswith(f"{namespace}/"))
+        elif kind is VOLUME_CLAIMS:
+            self._claim_changed(key)
         else:  # what makes a gang: that is called as it is
             own = (key, f"{key}.{kind.kind.lower()}")
             self._dirty.update((name, None) for name in own if name in self._members)
@@ -168,6 +213,9 @@ class LiveBooks:
         self._gang_of[key] = gang
         self._members.setdefault(gang, {})[key] = after
         self._dirty[gang] = None
+        if after.spec.volumes:
+            for claim, _ in claim_keys(after):
+                self._users.setdefault(claim, {})[gang] = None
 
     def _forget(self, key: str, gang: str) -> None:
         del self._gang_of[key]
@@ -212,13 +260,15 @@ class LiveBooks:
     @property
     def has_news(self) -> bool:
         """Whether `refresh` would change anything, or something is to be carried out."""
-        return self._stale or bool(self._dirty or self._dirty_nodes or self._to_act)
+        return self._stale or bool(self._dirty or self._dirty_nodes or self._to_act) or self._translator.unmarked
 
     def relead(self) -> None:
         """This replica leads from now on: nothing is assumed but what the cluster says."""
         self._assumed.clear()
         self._vacating.clear()
         self._stopped.clear()
+        self.volumes.forget_all()
+        self._users.clear()
         self._stale = True
         pods = self._world.of(PODS, KubePod)
         self._members.clear()
@@ -285,7 +335,7 @@ class LiveBooks:
         old = self.scheduler
         usage = old.shares.usage(now_s) if old is not None else read_usage(self._world, now_s, self.config.half_life_s)
         past = old.running.run_times.past() if old is not None else ()
-        translator = self._translator = Translator(self._world)
+        translator = self._translator = self._new_translator()
         for node in self._world.of(NODES, KubeNode).values():
             translator.node(node)
         self._regroup()
@@ -371,6 +421,8 @@ class LiveBooks:
             well = bool(ended) and all(pod.status.phase == "Succeeded" for pod in ended)
             self._books.finish(name, now_s, well=well)
         self._withdraw(name)
+        self.volumes.end(name)
+        self.volumes.pinned.pop(name, None)
         base = name.removesuffix(LEAVING)
         if base not in self._members and base + LEAVING not in self._members:
             self._translator.forget_gang(base)
@@ -392,6 +444,11 @@ class LiveBooks:
     def _enter_waiting(self, seen: Seen, *, ours: bool) -> None:
         name, books = seen.workload.name, self._books
         self.partial.pop(name, None)
+        self.volumes.end(name)
+        if ours and any(self.volumes.reader.pinned(claim) for claim in self._open_claims(seen)):
+            self.volumes.pinned.setdefault(name, self._now_s)
+        else:
+            self.volumes.pinned.pop(name, None)
         if name in books.pending.gangs and self._submitted.get(name) == seen.workload and ours and not seen.absent:
             return
         self._withdraw(name)
@@ -422,6 +479,9 @@ class LiveBooks:
 
     def _no_claims(self, seen: Seen) -> bool:
         """Whether claims of a gang's pods are still to be made."""
+        if seen.waits:
+            self.notes[seen.workload.name] = f"{seen.waits}."
+            return True
         dra, pods = self._translator.dra, self._world.of(PODS, KubePod)
         if not dra.there:
             return False
@@ -431,6 +491,12 @@ class LiveBooks:
                 self.notes[seen.workload.name] = why
                 return True
         return False
+
+    def _open_claims(self, seen: Seen) -> list[KubeClaim]:
+        """The volume claims of a gang's pods that get their volumes when those have nodes."""
+        pods, reader = self._world.of(PODS, KubePod), self.volumes.reader
+        found = (pods.get(f"{ref.namespace}/{ref.name}") for ref in seen.refs)
+        return [claim for pod in found if pod is not None and pod.spec.volumes for claim in reader.open_claims(pod)]
 
     def _stands(self, run: Running, now_s: float, *, ours: bool) -> bool:
         """Whether the books have it so already; if not, it is taken out of them."""

@@ -21,6 +21,7 @@ from muster.backends.kubernetes.reflector import Reflector
 from muster.engine.pending import Gang, Pending
 from muster.errors import MusterError
 from muster.kube.kinds import NODES, POD_GROUPS, PODS, STRUCTS
+from muster.kube.objects import KubePod
 from muster.kube.world import Kind, KubeObject, World
 from muster.model.plan import Place, Plan, Reserve
 from muster.service.scheduler.figures import Figures
@@ -30,7 +31,7 @@ from muster.service.scheduler.state import LiveState
 from muster.service.scheduler.teller import Event, Teller
 from muster.service.scheduler.troubles import Troubles
 from muster.service.scheduler.usage import write_statuses
-from muster.service.scheduler.writer import Bind, Stop, Writer
+from muster.service.scheduler.writer import Bind, Stop, Write, Writer
 
 log = logging.getLogger("muster.scheduler")
 MOST_TOLD = 20
@@ -162,7 +163,7 @@ class SchedulerProcess:
         now_s, state = self._clock.now_s(), self.state
         self.beat_s = time.monotonic()
         with self.figures.refresh_s.time():
-            late = state.overdue(now_s, self.settings.partial_timeout_seconds)
+            late = state.overdue(now_s, self.settings.partial_timeout_seconds, self.settings.volume_timeout_seconds)
             state.refresh(now_s)
         scheduler = state.scheduler
         assert scheduler is not None
@@ -202,7 +203,7 @@ class SchedulerProcess:
             if each.heard_s:
                 self.figures.watch_s.labels(kind.name).set(now_s - each.heard_s)
 
-    def _done(self, write: Bind | Stop, outcome: Outcome) -> None:
+    def _done(self, write: Write, outcome: Outcome) -> None:
         self.state.done(write, outcome)
         if isinstance(write, Bind):
             self._note_bound(write.gang, outcome)
@@ -227,7 +228,7 @@ class SchedulerProcess:
 
     # -- what is told
 
-    def _report(self, plan: Plan, writes: list[Bind | Stop], now_s: float) -> None:
+    def _report(self, plan: Plan, writes: list[Write], now_s: float) -> None:
         """Figures, the log, and what gangs that wait are told."""
         scheduler = self.state.scheduler
         assert scheduler is not None
@@ -277,6 +278,8 @@ class SchedulerProcess:
             seen = self.state.seen.get(name)
             if seen is not None and seen.running is None and not seen.absent:
                 self._teller.waits([PodKey(ref.namespace, ref.name, ref.uid) for ref in seen.refs], note)
+        for name in self.state.volumes.providing:
+            self._teller.waits(self._unbound(name), f"VOLUMES: {self.state.awaits(name)}")
         self.figures.pending.clear()
         for name, count in counted.items():
             self.figures.pending.labels(name).set(count)
@@ -285,6 +288,15 @@ class SchedulerProcess:
         group = self.state.group_of(name)
         if group is not None:
             self._teller.group(*group, scheduled=scheduled, message=message)
+
+    def _unbound(self, name: str) -> list[PodKey]:
+        seen = self.state.seen.get(name)
+        refs = seen.refs if seen is not None else ()
+        pods = self.world.of(PODS, KubePod)
+        return [
+            PodKey(ref.namespace, ref.name, ref.uid) for ref in refs
+            if (pod := pods.get(f"{ref.namespace}/{ref.name}")) is not None and not pod.spec.node_name
+        ]  # fmt: skip
 
     def _pods(self, gang: Gang) -> list[PodKey]:
         seen = self.state.seen.get(gang.workload.name)

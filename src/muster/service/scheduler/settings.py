@@ -45,6 +45,8 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
         writes_at_once: how many requests that write are under way at a time.
         batch_milliseconds: after a change, so long more changes are waited for before a cycle.
         partial_timeout_seconds: a gang of which only some pods are bound is completed within this time, or stopped.
+        volume_timeout_seconds: a gang that waits on its nodes for volumes that are being made gets others after this
+            time.
         message_seconds: what a pod that waits is told is not changed more often.
         writes_of_messages_per_second: most conditions and events a second; bindings go first.
         events_of_bindings: whether each bound pod gets an event.
@@ -60,6 +62,7 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
     writes_at_once: _Count = 48
     batch_milliseconds: Annotated[float, Meta(ge=0, le=10_000)] = 20.0
     partial_timeout_seconds: Seconds = 60.0
+    volume_timeout_seconds: Seconds = 600.0
     message_seconds: Seconds = 30.0
     writes_of_messages_per_second: Annotated[float, Meta(ge=0, le=10_000)] = 50.0
     events_of_bindings: bool = True

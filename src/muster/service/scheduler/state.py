@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from muster.backends.kubernetes.commit import Outcome, PodKey
 from muster.kube.kinds import NODES, PODS
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.translate import PodRef
+from muster.kube.volumes import NoVolume
 from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.service.scheduler.claims import ClaimWrite, Refusal, allocate, give_up
 from muster.service.scheduler.live_books import Assumed, LiveBooks, on_node
 from muster.service.scheduler.ranks import wanted
-from muster.service.scheduler.writer import Bind, Stop
+from muster.service.scheduler.volumes import VolumeWrite
+from muster.service.scheduler.writer import Bind, Stop, Write
 
 REFUSED_S = 15.0
 """A gang whose claims could not have their devices where it was placed, or a pod of which the server does not let be
 bound, is not placed or bound again for so long."""
+CONTENDED_S = 1.0
+"""A gang that found the last volume of a node taken is placed anew after so long."""
 PROTECTED_S = 60.0
 """After a disruption budget refused to let a gang go, it is not asked to for so long."""
 
@@ -24,9 +29,9 @@ PROTECTED_S = 60.0
 class LiveState(LiveBooks):
     """The books of a cluster, and how a plan is carried out on it."""
 
-    def act(self, plan: Plan, now_s: float) -> list[Bind | Stop]:
+    def act(self, plan: Plan, now_s: float) -> list[Write]:
         """The writes by which the cluster becomes what the plan says; what is to be bound is assumed from now on."""
-        writes: list[Bind | Stop] = []
+        writes: list[Write] = []
         moved: dict[str, str] = {}
         for decision in plan.decisions:
             match decision:
@@ -44,10 +49,12 @@ class LiveState(LiveBooks):
             writes += self._settle(name, moved.get(name))
         return writes
 
-    def overdue(self, now_s: float, timeout_s: float) -> list[Bind | Stop]:
+    def overdue(self, now_s: float, timeout_s: float, volume_timeout_s: float = 600.0) -> list[Write]:
         """What took too long: gangs that are only partly bound are stopped, rooms that are not left are given up."""
-        writes: list[Bind | Stop] = []
+        writes: list[Write] = self._volumes_overdue(now_s, volume_timeout_s)
         for name, partial in self.partial.items():
+            if name in self.volumes.providing:
+                continue
             if not partial.stopping and now_s - partial.since_s > timeout_s:
                 partial.stopping = True
                 writes += self._stop(name, f"only some of its pods could be bound within {timeout_s:g} s")
@@ -63,7 +70,40 @@ class LiveState(LiveBooks):
                 self._dirty[name] = None
         return writes
 
-    def _settle(self, name: str, moved: str | None) -> list[Bind | Stop]:
+    def _volumes_overdue(self, now_s: float, timeout_s: float) -> list[Write]:
+        """Gangs whose volumes do not come are placed elsewhere; what was refused for a while is looked at anew."""
+        writes: list[Write] = []
+        for name, found in list(self.volumes.providing.items()):
+            if now_s - found.since_s > timeout_s:
+                waits = f"{', '.join(self.volumes.awaited(name)[:3])}: no volume within {timeout_s:g} s"
+                writes += self._no_volume(name, waits, now_s)
+            elif found.again_s < now_s:
+                found.again_s = math.inf
+                self._to_act[name] = None
+        for name in [name for name, since_s in self.volumes.pinned.items() if now_s - since_s > timeout_s]:
+            pods = [*self._members.get(name, {}).values()]
+            writes += self.volumes.unpin(name, pods, now_s)
+            self._dirty[name] = None
+        for key in self.volumes.expired(now_s):
+            self._claim_changed(key)
+        return writes
+
+    def _no_volume(self, name: str, why: str, now_s: float, claim: str = "") -> list[Write]:
+        """A gang cannot have its volumes where it was placed: it gets other nodes."""
+        writes, avoids = self.volumes.fail(name, now_s)
+        if not avoids:  # what is left of volumes is counted by now where ``claim`` found none
+            self._refused[name] = now_s + (CONTENDED_S if claim else REFUSED_S)
+        self.notes[name] = why
+        self._place_anew(name)
+        return list(writes)
+
+    def awaits(self, name: str) -> str:
+        """What a gang that has its nodes waits for there."""
+        claims = self.volumes.awaited(name)
+        more = f" and {len(claims) - 3} more" if len(claims) > 3 else ""
+        return f"It has its nodes; volumes of {', '.join(claims[:3])}{more} are being made or bound there."
+
+    def _settle(self, name: str, moved: str | None) -> list[Write]:
         """Bind what has a place and is not bound; of a gang that is moved, stop what stands elsewhere.
 
         A gang of which some pods' rooms are still being left waits as a whole.
@@ -73,7 +113,7 @@ class LiveState(LiveBooks):
             return []
         stands = {rank: self._where(ref) for rank, ref in enumerate(seen.refs)}
         places = wanted(books, books.running[name], seen, stands)
-        writes: list[Bind | Stop] = []
+        writes: list[Write] = []
         to_bind: list[tuple[PodKey, str]] = []
         for rank, ref in enumerate(seen.refs):
             node, pod = places.get(rank, ""), PodKey(ref.namespace, ref.name, ref.uid)
@@ -92,6 +132,14 @@ class LiveState(LiveBooks):
             self._place_anew(name)
             return writes
         free = not any(node in self._vacating for _, node in to_bind)
+        if free:
+            try:
+                writes += self.volumes.settle(name, self._with_volumes(to_bind), self._now_s)
+            except NoVolume as error:
+                if error.claim and len(seen.refs) > 1:  # its other pods may have taken what there was
+                    self.volumes.shun(error.claim, error.node, self._now_s + REFUSED_S)
+                return [*writes, *self._no_volume(name, str(error), self._now_s, error.claim)]
+            free = name not in self.volumes.providing
         binds: list[Bind] = []
         try:
             for pod, node in to_bind if free else ():
@@ -102,6 +150,12 @@ class LiveState(LiveBooks):
         for pod, node in to_bind:
             self._assume(name, pod, node, sent=free)
         return writes + binds
+
+    def _with_volumes(self, to_bind: Sequence[tuple[PodKey, str]]) -> list[tuple[KubePod, KubeNode]]:
+        """The pods that have volumes, and their nodes."""
+        pods, nodes = self._world.of(PODS, KubePod), self._world.of(NODES, KubeNode)
+        found = ((pods.get(f"{pod.namespace}/{pod.name}"), nodes.get(node)) for pod, node in to_bind)
+        return [(pod, node) for pod, node in found if pod is not None and node is not None and pod.spec.volumes]
 
     def _claims(self, pod: PodKey, node: str) -> tuple[ClaimWrite, ...]:
         """What is to be written of a pod's claims; raises `Refusal`."""
@@ -135,10 +189,10 @@ class LiveState(LiveBooks):
         if member is not None and member.metadata.uid == pod.uid:
             self._members[gang][key] = on_node(member, node)
 
-    def _stop(self, name: str, why: str) -> list[Bind | Stop]:
+    def _stop(self, name: str, why: str) -> list[Write]:
         """Stop all pods of a gang that are bound; those that were to be bound are not."""
         seen = self.seen.get(name)
-        writes: list[Bind | Stop] = []
+        writes: list[Write] = []
         for ref in seen.refs if seen is not None else ():
             if not ref.name:
                 continue
@@ -163,7 +217,7 @@ class LiveState(LiveBooks):
         self._dirty[gang] = None
         return Stop(gang, pod, why)
 
-    def done(self, write: Bind | Stop, outcome: Outcome) -> None:
+    def done(self, write: Write, outcome: Outcome) -> None:
         """What a write came to. A binding is known to hold when the pod says so, which is watched."""
         if isinstance(write, Bind):
             if outcome is not Outcome.DONE:
@@ -174,6 +228,9 @@ class LiveState(LiveBooks):
                     if self._taken[write.pod.uid] > 1 and self._hold_back(write):
                         return
                 self._doubt(write.gang, write.pod)
+        elif isinstance(write, VolumeWrite):
+            if outcome is not Outcome.DONE:
+                self.volumes.refused(write, self._now_s)
         elif outcome is Outcome.LATER or outcome is Outcome.TAKEN:
             self._protected[write.gang] = self._now_s + PROTECTED_S
             self._stays(self._stopped.get(write.pod.uid, ""), write.pod.uid)

@@ -19,6 +19,7 @@ from muster.backends.kubernetes.reflector import Pause
 from muster.service.scheduler.claims import ClaimWrite, reserve
 from muster.service.scheduler.figures import Figures
 from muster.service.scheduler.troubles import Troubles
+from muster.service.scheduler.volumes import VolumeWrite, provide
 
 TRIES = 8
 
@@ -40,6 +41,10 @@ class Stop(Struct, frozen=True):
     why: str
 
 
+Write = Bind | Stop | VolumeWrite
+"""All that is written of a plan."""
+
+
 class Writer:
     """Sends writes, at most so many at once.
 
@@ -55,17 +60,17 @@ class Writer:
 
     def __init__(
         self, server: ApiServer, at_once: int, may_write: Callable[[], bool],
-        done: Callable[[Bind | Stop, Outcome], None], figures: Figures, rng: random.Random,
+        done: Callable[[Write, Outcome], None], figures: Figures, rng: random.Random,
         troubles: Troubles,
     ) -> None:  # fmt: skip
         self._server, self._may_write, self._done = server, may_write, done
         self._figures, self._rng, self._troubles = figures, rng, troubles
-        self._waiting: deque[Bind | Stop] = deque()
+        self._waiting: deque[Write] = deque()
         self._more = asyncio.Event()
         self._at_once = at_once
         self.under_way = 0
 
-    def add(self, write: Bind | Stop) -> None:
+    def add(self, write: Write) -> None:
         """Enter a write."""
         self._waiting.append(write)
         self._more.set()
@@ -100,7 +105,7 @@ class Writer:
             self._figures.wrote(write, outcome, time.perf_counter() - began_s)
             self._done(write, outcome)
 
-    async def _send(self, write: Bind | Stop) -> Outcome:
+    async def _send(self, write: Write) -> Outcome:
         if isinstance(write, Bind):
             for claim in write.claims:
                 outcome = await self._surely(
@@ -109,6 +114,8 @@ class Writer:
                 if outcome is not Outcome.DONE:
                     return outcome
             return await self._surely(lambda: bind(self._server, write.pod, write.node), "a pod was not bound")
+        if isinstance(write, VolumeWrite):
+            return await self._surely(lambda: provide(self._server, write), "a volume was not asked for")
         return await self._surely(lambda: evict(self._server, write.pod), "a pod was not evicted")
 
     async def _surely(self, send: Callable[[], Awaitable[Outcome]], failed: str) -> Outcome:
