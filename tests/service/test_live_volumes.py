@@ -161,6 +161,21 @@ def test_a_volume_that_does_not_come_in_time_is_asked_for_elsewhere() -> None:
     assert on(cluster, "p-0") == second
 
 
+def test_a_new_claim_of_the_name_of_another_is_another_claim() -> None:
+    cluster = Cluster([node("n0")])
+    storage_class(cluster, "fast")
+    claim(cluster, "data")
+    cluster.put_pod("p-0", 8, **uses("data"))
+    turn(cluster, "n0")
+    assert not on(cluster, "p-0")
+    before = claims(cluster)["ns/data"]
+    cluster.world.drop(VOLUME_CLAIMS, "ns/data")
+    cluster.state.changed(VOLUME_CLAIMS, "ns/data", before, None)
+    claim(cluster, "data")
+    turn(cluster)
+    assert on(cluster, "p-0") == "n0"
+
+
 def test_with_no_other_node_the_name_is_taken_back_and_the_room_is_free() -> None:
     cluster = Cluster([node("n0")])
     storage_class(cluster, "fast")

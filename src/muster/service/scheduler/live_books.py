@@ -136,8 +136,11 @@ class LiveBooks:
         else:
             if kind is CLAIMS and after is not None:
                 self._claim(key, cast("KubeDraClaim", after))
-            if kind is VOLUME_CLAIMS and after is not None:
-                self.volumes.saw(key, cast("KubeClaim", after))
+            if kind is VOLUME_CLAIMS:
+                if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+                    self.volumes.forget_claim(key)
+                if after is not None:
+                    self.volumes.saw(key, cast("KubeClaim", after))
             if kind is VOLUMES:
                 self._volume(cast("KubeVolume | None", before), cast("KubeVolume | None", after))
             elif kind is STORAGE_CAPACITIES:

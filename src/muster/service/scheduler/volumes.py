@@ -188,6 +188,11 @@ class Volumes:
         self.shun(key_of(claim), node, now_s + AVOIDED_S)
         return [_to_write("", Choice(claim))] if claim.metadata.annotation(SELECTED_NODE) == node else []
 
+    def forget_claim(self, key: str) -> None:
+        """A claim is there no more: another of its name is another claim."""
+        for node in self._avoid.pop(key, ()):
+            self._until.pop((key, node), None)
+
     def expired(self, now_s: float) -> list[str]:
         """The claims for which nodes are looked at again that were avoided."""
         over = [each for each, until_s in self._until.items() if until_s < now_s]
