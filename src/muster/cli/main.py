@@ -39,6 +39,7 @@ COMMANDS = {
     "history": ("muster.cli.history", "Snapshots and decisions over time: why did it do that at 14:03?"),
     "completion": ("muster.cli.completion", "The script by which a shell completes commands and options."),
     "k8s": ("muster.cli.k8s", "A Kubernetes cluster's own objects: what moving to DRA would change."),
+    "slurm": ("muster.cli.slurm", "A Slurm cluster: what an sbatch script gets, and what is wrong with it."),
     "catalog": ("muster.cli.catalog", "Facts that Muster knows: GPU models, MIG profiles, links; with sources."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help (one place for both)."""

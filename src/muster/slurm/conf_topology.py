@@ -93,10 +93,9 @@ def read_topology_conf(path: str, read: Read) -> TopologyConf:
         first = pairs[0]
         entry = Entry(first.key, first.value, Settings({each.key.lower(): each for each in pairs}), path, first.line)
         if first.key == "SwitchName":
-            names = _hosts(entry, entry.name) or (entry.name,)
-            if len(names) > 1:
+            if len(_hosts(entry, entry.name)) > 1:
                 raise entry.error("names more than one switch", "a line each")
-            switches.append(Switch(names[0], _hosts(entry, entry.settings.text("Nodes")),
+            switches.append(Switch(entry.name, _hosts(entry, entry.settings.text("Nodes")),
                                    _hosts(entry, entry.settings.text("Switches")), entry))  # fmt: skip
         elif first.key == "BlockName":
             blocks.append(Block(entry.name, _hosts(entry, entry.settings.text("Nodes")), entry))

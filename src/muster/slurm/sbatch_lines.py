@@ -81,11 +81,16 @@ class Script(Struct, frozen=True):
     ignored: tuple[int, ...]
 
 
-def read_script(text: str, path: str) -> Script:
+def read_script(text: str, path: str, wrong: list[InputError] | None = None) -> Script:
     """The options of a script's ``#SBATCH`` lines.
 
     Slurm reads them up to the first line that is neither blank nor a comment, and only where ``#SBATCH`` begins the
     line.
+
+    Args:
+        text: the script.
+        path: of the script, for errors.
+        wrong: where given, what is wrong is entered here, and the rest is read.
 
     Raises:
         InputError: no ``#!`` in the first line, or an option that Slurm does not have; with its line.
@@ -93,7 +98,10 @@ def read_script(text: str, path: str) -> Script:
     lines = text.splitlines()
     if not lines or not lines[0].startswith("#!"):
         what = "does not begin with #!, so sbatch takes it for no batch script"
-        raise InputError(what, file=path, line=1, hint="begin with #!/bin/bash")
+        error = InputError(what, file=path, line=1, hint="begin with #!/bin/bash")
+        if wrong is None:
+            raise error
+        wrong.append(error)
     components: list[list[Option]] = [[]]
     ignored: list[int] = []
     over = False
@@ -104,11 +112,17 @@ def read_script(text: str, path: str) -> Script:
         elif is_option and over:
             ignored.append(number)
         elif is_option:
-            words = _words(line[7:], path, number)
+            try:
+                words = _words(line[7:], path, number)
+            except InputError as error:
+                if wrong is None:
+                    raise
+                wrong.append(error)
+                continue
             if words[:1] in (["hetjob"], ["packjob"]):
                 components.append([])
             else:
-                components[-1] += _options(words, path, number)
+                components[-1] += read_options(words, path, number, wrong)
     return Script(tuple(map(tuple, components)), tuple(ignored))
 
 
@@ -127,29 +141,42 @@ def _words(text: str, path: str, line: int) -> list[str]:
     return words
 
 
-def _options(words: Sequence[str], path: str, line: int) -> list[Option]:
+def read_options(words: Sequence[str], path: str, line: int, wrong: list[InputError] | None = None) -> list[Option]:
+    """The options that words are; what is wrong is raised, or entered in ``wrong`` where that is given."""
     found: list[Option] = []
     rest = list(words)
     while rest:
-        word = rest.pop(0)
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            name, written = _full(name, path, line), f"--{name}"
-        elif word.startswith("-") and len(word) > 1 and word[1] in SHORT:
-            name, value, written = SHORT[word[1]], word[2:], word[:2]
-            equals = "=" if value else ""
-        else:
-            hint = "options begin with -- or -, such as --nodes=4"
-            raise InputError(f"#SBATCH {word[:60]!r} is no option of sbatch", file=path, line=line, hint=hint)
-        if name in ALONE:
-            if equals:
-                raise InputError(f"{written} takes no value", file=path, line=line, field=written)
-        elif not equals and name not in MAYBE:
-            if not rest:
-                raise InputError("has no value", file=path, line=line, field=written, hint=f"such as {written}=VALUE")
-            value = rest.pop(0)
-        found.append(Option(name, value.strip(), line, written))
+        try:
+            found.append(_option(rest, path, line))
+        except InputError as error:
+            if wrong is None:
+                raise
+            wrong.append(error)
+            if rest and not rest[0].startswith("-"):
+                rest.pop(0)
     return found
+
+
+def _option(rest: list[str], path: str, line: int) -> Option:
+    """Take one option, and its value, off the words."""
+    word = rest.pop(0)
+    if word.startswith("--") and len(word) > 2:
+        name, equals, value = word[2:].partition("=")
+        name, written = _full(name, path, line), f"--{name}"
+    elif word.startswith("-") and len(word) > 1 and word[1] in SHORT:
+        name, value, written = SHORT[word[1]], word[2:], word[:2]
+        equals = "=" if value else ""
+    else:
+        hint = "options begin with -- or -, such as --nodes=4"
+        raise InputError(f"#SBATCH {word[:60]!r} is no option of sbatch", file=path, line=line, hint=hint)
+    if name in ALONE:
+        if equals:
+            raise InputError(f"{written} takes no value", file=path, line=line, field=written)
+    elif not equals and name not in MAYBE:
+        if not rest:
+            raise InputError("has no value", file=path, line=line, field=written, hint=f"such as {written}=VALUE")
+        value = rest.pop(0)
+    return Option(name, value.strip(), line, written)
 
 
 def _full(name: str, path: str, line: int) -> str:
