@@ -143,7 +143,7 @@ def test_chaos(start_cluster: Callable[..., Cluster]) -> None:
             for _ in range(rng.randint(1, 3)):
                 name = f"j{len(jobs)}"
                 jobs[name] = rng.randint(1, 6), rng.choice([1, 4, 8])
-                _tried(lambda name=name: cluster.api.post(JOBS, job(name, *jobs[name], f"{rng.randint(5, 40)}s")))
+                _tried(lambda name=name: cluster.api.post(JOBS, job(name, *jobs[name], f"{rng.randint(3, 20)}s")))
             what = _break(cluster, replicas, rng, number)
             time.sleep(rng.random() * 2)
             _check(cluster, f"round {number}: {what}")
@@ -236,4 +236,4 @@ def _until_whole(cluster: Cluster, jobs: dict[str, tuple[int, int]]) -> None:
     def left() -> int:
         return sum(not each["status"].get("completionTime") for each in cluster.api.items(JOBS))
 
-    cluster.wait("all jobs had ended", lambda: not left(), within_s=300.0, every_s=2.0)
+    cluster.wait("all jobs had ended", lambda: not left(), within_s=300.0 + 6 * ROUNDS, every_s=2.0)
