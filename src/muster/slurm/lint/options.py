@@ -127,14 +127,14 @@ def contradictions(look: Look) -> Iterator[Hit]:
         yield Hit(f"{' and '.join(f'--{name}' for name in memory)}: sbatch refuses more than one of them",
                   f"keep --{memory[-1]}", job.options[memory[0]].line,
                   tuple(Edit("drop", name) for name in memory[:-1]))  # fmt: skip
-    if "gpus-per-task" in job.options and not job.option("ntasks", "gpus", "ntasks-per-node"):
+    if "gpus-per-task" in job.options and not job.option("ntasks", "gpus", "ntasks-per-node", "nodes"):
         yield Hit("--gpus-per-task without --ntasks: sbatch refuses it", "add --ntasks-per-node and --nodes",
                   job.options["gpus-per-task"].line)  # fmt: skip
     for one, other in (("gpus-per-task", "ntasks-per-gpu"), ("cpus-per-gpu", "cpus-per-task")):
         if one in job.options and other in job.options:
             yield Hit(f"--{one} with --{other}: sbatch refuses it", f"keep --{other if one[0] == 'c' else one}",
                       job.options[one].line, (Edit("drop", one if one[0] == "c" else other),))  # fmt: skip
-    for name in ("mem-per-gpu", "ntasks-per-gpu", "cpus-per-gpu"):
+    for name in ("mem-per-gpu", *(() if "nodes" in job.options else ("ntasks-per-gpu",))):
         if name in job.options and not look.shape.gpus:
             yield Hit(f"--{name} without GPUs: sbatch refuses it", "add --gpus-per-node", job.options[name].line)
     if "gpus-per-socket" in job.options and "sockets-per-node" not in job.options:
