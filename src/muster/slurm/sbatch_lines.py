@@ -53,14 +53,23 @@ OF_NO_MATTER = (
 ALONE = frozenset((
     "contiguous", "get-user-env", "help", "hold", "ignore-pbs", "no-requeue", "overcommit", "parsable", "quiet",
     "reboot", "spread-job", "test-only", "usage", "use-min-nodes", "verbose", "version", "wait", "oversubscribe",
-    "consolidate-segments", "stepmgr", "bell",
+    "consolidate-segments", "stepmgr", "bell", "container-mount-home", "no-container-mount-home",
+    "container-remap-root", "no-container-remap-root", "container-writable", "container-readonly",
+    "container-entrypoint", "no-container-entrypoint", "container-entrypoint-log",
 ))  # fmt: skip
 """Options that take no value."""
 MAYBE = frozenset(
     ("exclusive", "nice", "no-kill", "immediate", "propagate", "requeue", "resv-ports", "kill-on-invalid-dep")
 )
 """Options whose value may be left out; it is given by ``=`` only."""
-KNOWN = (*READ, *REFUSED, *OF_NO_MATTER)
+PYXIS = (
+    "container-image", "container-mounts", "container-workdir", "container-name", "container-save",
+    "container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root",
+    "container-writable", "container-readonly", "container-entrypoint", "no-container-entrypoint",
+    "container-entrypoint-log", "container-env",
+)  # fmt: skip
+"""Options of pyxis, the plugin that runs jobs in containers (NVIDIA/pyxis README); they do not decide where or when."""
+KNOWN = (*READ, *REFUSED, *OF_NO_MATTER, *PYXIS)
 
 _BLANK = re.compile(r"\s*(#.*)?")
 

@@ -8,6 +8,7 @@ from datetime import UTC
 from pathlib import PurePath
 from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.answers.specs.base import Note, Specs
@@ -56,6 +57,21 @@ NOTES = {
 _PER_NODE_GRES = ("shard", "mps")
 
 
+class Component(Struct, frozen=True):
+    """One component of a job: what its options ask for, and the pods that this is."""
+
+    asked: Asked
+    pod_sets: tuple[PodSet, ...]
+
+
+class Batch(Struct, frozen=True):
+    """A batch script as it was read: its options by component, and the pods of each."""
+
+    script: Script
+    components: tuple[Component, ...]
+    specs: Specs
+
+
 def read_batch(text: str, path: str, snapshot: Snapshot) -> Specs:
     """The gang of a batch script; of a job array the tasks that may run at a time.
 
@@ -63,12 +79,18 @@ def read_batch(text: str, path: str, snapshot: Snapshot) -> Specs:
         InputError: an option that Slurm does not have or that contradicts another, or one that is not read and would
             change the answer; with its line.
     """
+    return read_components(text, path, snapshot).specs
+
+
+def read_components(text: str, path: str, snapshot: Snapshot) -> Batch:
+    """As `read_batch`, with what each component asks for."""
     script = read_script(text, path)
     reader = _Reader(path, Places(snapshot.fleet))
     for line in script.ignored[:1]:
         more = f" and {len(script.ignored) - 1} more" if len(script.ignored) > 1 else ""
         reader.notes.append(Note("#SBATCH", f"is ignored by Slurm{more}: it stands after the first command", line))
-    sets = [found for number in range(len(script.components)) for found in reader.component(script, number)]
+    components = tuple(reader.component(script, number) for number in range(len(script.components)))
+    sets = [each for component in components for each in component.pod_sets]
     for each in sets:
         check_pod_set(each, path)
     first = {option.name: option for option in script.components[0]}
@@ -84,7 +106,8 @@ def read_batch(text: str, path: str, snapshot: Snapshot) -> Specs:
             first["array"], f"{at_once:,} of its {total:,} tasks may run at a time, each a job: these are asked for"
         )
         workloads = tuple(replace(workload, name=f"{workload.name}_{number}") for number in range(at_once))
-    return Specs(path, "sbatch", workloads, reader.places.fleet, tuple(reader.notes), reader.places.words)
+    specs = Specs(path, "sbatch", workloads, reader.places.fleet, tuple(reader.notes), reader.places.words)
+    return Batch(script, components, specs)
 
 
 class _Reader:
@@ -120,7 +143,7 @@ class _Reader:
 
         return self.value(options, name, parse, f"a whole number, {least} or more")
 
-    def component(self, script: Script, number: int) -> list[PodSet]:
+    def component(self, script: Script, number: int) -> Component:
         """The pods of one component of the job."""
         options = {option.name: option for option in script.components[number]}
         for name, option in options.items():
@@ -152,7 +175,7 @@ class _Reader:
         for name, text in told:
             option = options.get(name)
             self.notes.append(Note(f"--{name}", text, option.line if option else None))
-        return sets
+        return Component(asked, tuple(sets))
 
     def _asked(self, options: dict[str, Option]) -> Asked:
         models: dict[str, None] = {}
