@@ -22,6 +22,7 @@ COMMANDS = {
     "whatif": ("muster.cli.whatif", "What if: changes to a snapshot run forward beside things as they are."),
     "simulate": ("muster.cli.simulate", "Run work through the scheduler on a simulated fleet: one run or a sweep."),
     "fit": ("muster.cli.fit", "Whether work would start if it were submitted now, where, and what it displaces."),
+    "translate": ("muster.cli.translate", "An sbatch script as Kubernetes manifests, and manifests as a script."),
     "why": ("muster.cli.why", "Why a job waits, when it will start, and what would help."),
     "queue": ("muster.cli.queue", "What waits and why, what runs and until when, and who holds how much."),
     "top": ("muster.cli.top", "Watch fleet, queues and the waiting list on the terminal."),

@@ -262,6 +262,12 @@ def gpus_of(text: str) -> tuple[str, int]:
 
 def array_tasks(text: str) -> tuple[int, int]:
     """``0-31%4``, ``1,3,5-7``, ``0-15:4`` as tasks in all, and how many may run at a time. Raises `ValueError`."""
+    tasks, most = array_indexes(text)
+    return len(tasks), min(len(tasks), most or len(tasks))
+
+
+def array_indexes(text: str) -> tuple[tuple[int, ...], int]:
+    """The same as the numbers of the tasks in order, and how many may run at a time; 0: all. Raises `ValueError`."""
     indexes, percent, limit = text.partition("%")
     tasks: set[int] = set()
     for part in indexes.split(","):
@@ -275,4 +281,4 @@ def array_tasks(text: str) -> tuple[int, int]:
     most = int(limit) if percent and limit.isascii() and limit.isdigit() else 0
     if percent and not most:
         raise ValueError(text)
-    return len(tasks), min(len(tasks), most or len(tasks))
+    return tuple(sorted(tasks)), most

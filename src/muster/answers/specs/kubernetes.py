@@ -37,10 +37,11 @@ READERS: dict[str, Callable[[ObjectReader], list[Workload]]] = {
 
 PRIORITY_KINDS = ("PriorityClass", "WorkloadPriorityClass")
 WITHOUT_PODS = frozenset((
-    *PRIORITY_KINDS, *RUNTIMES, "ConfigMap", "Secret", "Service", "ServiceAccount", "Namespace", "Role", "RoleBinding",
-    "ClusterRole", "ClusterRoleBinding", "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "Ingress",
-    "NetworkPolicy", "PodDisruptionBudget", "HorizontalPodAutoscaler", "LimitRange", "ResourceQuota", "LocalQueue",
-    "ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "ScaledObject", "ServiceMonitor", "PodMonitor",
+    *PRIORITY_KINDS, *RUNTIMES, "PodGroup", "ConfigMap", "Secret", "Service", "ServiceAccount", "Namespace", "Role",
+    "RoleBinding", "ClusterRole", "ClusterRoleBinding", "PersistentVolume", "PersistentVolumeClaim", "StorageClass",
+    "Ingress", "NetworkPolicy", "PodDisruptionBudget", "HorizontalPodAutoscaler", "LimitRange", "ResourceQuota",
+    "LocalQueue", "ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "ScaledObject", "ServiceMonitor",
+    "PodMonitor",
 ))  # fmt: skip
 """Kinds that make no pods: they may stand in the same file."""
 
@@ -59,6 +60,7 @@ def read_objects(
     documents = [each for one in documents_in(text, path) for each in one.items()]
     context = Context(Places(fleet), _priorities(documents), _runtimes(documents))
     context.namespace = namespace
+    context.group_levels = _group_levels(documents)
     context.local_queues = {**(local_queues or {}), **_local_queues(documents)}
     kinds: dict[str, None] = {}
     workloads: list[Workload] = []
@@ -123,6 +125,16 @@ def _local_queues(documents: Sequence[Document]) -> dict[str, str]:
         )
         for data in found
     }
+
+
+def _group_levels(documents: Sequence[Document]) -> dict[str, str]:
+    """The node label in one value of which the pods of a PodGroup must stand, by its name."""
+    found: dict[str, str] = {}
+    for document in documents:
+        keys = inside(document.data, "spec.schedulingConstraints.topology[0].key")
+        if document.data.get("kind") == "PodGroup" and keys:
+            found[str(inside(document.data, "metadata.name"))] = str(keys)
+    return found
 
 
 def _runtimes(documents: Sequence[Document]) -> dict[tuple[str, str], Document]:

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.answers.specs.base import Note
 from muster.answers.specs.places import Places
 from muster.answers.specs.pods import KUEUE, PodReader
+from muster.errors import InputError
 from muster.kube.claims import PRIORITY_LABEL
 from muster.kube.claims import QUEUE_LABELS as LABELS
 from muster.kube.objects import first_of
-from muster.model.workload import PodSet, Workload
+from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
 from muster.traces.checks import check_workload
 from muster.traces.document import Document
 
@@ -31,6 +33,7 @@ class Context(Struct):
         local_queues: the queue of each LocalQueue, by ``NAMESPACE/NAME``.
         notes: what was told of so far.
         namespace: of objects that say none.
+        group_levels: of each PodGroup of Kubernetes' own API that has one, the node label of its topology constraint.
     """
 
     places: Places
@@ -39,6 +42,7 @@ class Context(Struct):
     local_queues: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: list[Note] = field(default_factory=list[Note])
     namespace: str = ""
+    group_levels: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def queue(self, namespace: str, name: str) -> str:
         """The queue that a name in a namespace means: that of the LocalQueue, or of that name.
@@ -64,6 +68,19 @@ class ObjectReader(PodReader):
             self.name = f"{self.at('metadata.generateName')}x"
         if not self.name:
             raise document.error("metadata.name", "is missing or empty")
+
+    def shape(self, where: str, count: int) -> tuple[PodShape, TopologyRequest | None]:
+        """As for any pod, with what its PodGroup asks of the topology."""
+        shape, topology = super().shape(where, count)
+        path = f"{where}.spec" if where else "spec"
+        label = self.context.group_levels.get(str(self.at(f"{path}.schedulingGroup.podGroupName")), "")
+        if not label or (topology is not None and topology.required):
+            return shape, topology
+        try:
+            level = self.places.level(label)
+        except InputError as error:
+            raise self.document.error(f"{path}.schedulingGroup", error.what, error.hint) from None
+        return shape, replace(topology or TopologyRequest(), required=level)
 
     def gang(
         self, sets: Sequence[PodSet], *, suffix: str = "", queue: str = "", limit_s: float | None = None
