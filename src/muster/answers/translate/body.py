@@ -150,6 +150,8 @@ def _options(text: str, at: int, line: int, body: Body, remarks: Remarks) -> tup
             body.mounts.append(_bare(value))
         elif name.startswith("$"):
             remarks.lost("srun", f"options in {name} are not read, and are left out", line)
+        elif name == "mpi" and _bare(value) == "none":
+            continue
         elif name == "mpi":
             remarks.lost(
                 "srun --mpi", "ranks find each other by Slurm; here by MASTER_ADDR, or by an MPIJob for MPI", line

@@ -254,7 +254,9 @@ class _Maker:
         """The pod templates of other kinds have no field schedulingGroup: their CRDs refuse it."""
         if self.choices.gang:
             what = f"the CRD of a {self.kind} knows no schedulingGroup, so its pods cannot be of a PodGroup"
-            raise InputError(what, file=self.path, field="--gang", hint="--queue LOCALQUEUE has Kueue start them together")
+            raise InputError(
+                what, file=self.path, field="--gang", hint="--queue LOCALQUEUE has Kueue start them together"
+            )
         if self.pods > 1:
             self.remarks.lost("gang", "its pods start one by one: --queue LOCALQUEUE has Kueue start them together")
         return Gang("none")
