@@ -18,7 +18,7 @@ from muster.engine.quota import Holdings
 from muster.engine.state import refusing_taints
 from muster.kernels import Ints
 from muster.kube.marks import is_mark, label_words
-from muster.model.fleet import Node
+from muster.model.fleet import WHOLE_GPU_MILLI, Node
 from muster.model.reasons import Reason
 
 
@@ -212,7 +212,9 @@ def _quota(facts: Facts) -> str:
     )
     if held.lent_milli:
         lent = listed((f"{each.queue} {gpus(each.milli)}" for each in held.borrowers), 3)
-        text += f" {gpus(held.lent_milli)} of its own are lent{f' ({lent})' if lent else ''}."
+        in_all = "who borrow in all: " if sum(each.milli for each in held.borrowers) > held.lent_milli else ""
+        verb = "is" if held.lent_milli <= WHOLE_GPU_MILLI else "are"
+        text += f" {gpus(held.lent_milli)} of its own {verb} lent{f' ({in_all}{lent})' if lent else ''}."
     return text
 
 
