@@ -11,6 +11,10 @@ COMMANDS = {
         "muster.cli.slurm_lint",
         "What an sbatch script will get, what is wrong with it, and the corrected script.",
     ),
+    "efficiency": (
+        "muster.cli.slurm_efficiency",
+        "What jobs asked for and used, as seff and jobstats tell it, with GPUs; what to ask for instead.",
+    ),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 

@@ -225,6 +225,13 @@ def minutes_up(text: str) -> float | None:
     return float(-(-whole // 60) * 60) or None
 
 
+def slurm_time(seconds: float) -> str:
+    """A time limit as Slurm writes it: whole minutes, rounded up; `minutes_up` reads it."""
+    minutes = -(-int(seconds) // 60)
+    days, rest = divmod(minutes, 1440)
+    return f"{days}-{rest // 60:02d}:{rest % 60:02d}:00" if days else f"{rest // 60:02d}:{rest % 60:02d}:00"
+
+
 def mebibytes(text: str) -> int:
     """Memory in bytes: megabytes unless a suffix K, M, G or T says else, in powers of 1024. Raises `ValueError`."""
     match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.strip().upper())

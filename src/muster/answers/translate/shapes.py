@@ -136,6 +136,7 @@ def _places(topology: TopologyRequest | None, pods: PodSet, runs: PodRuns) -> tu
     segment = 0
     if topology.required == "block":
         segment = topology.segment or pods.count
+        runs.note("topology", "--segment needs TopologyPlugin=topology/block, and a Slurm whose sbatch knows it")
         if topology.spread:
             runs.lost("topology", f"segments need not stand in {topology.spread}s of their own there")
     elif topology.required == "rack" and not topology.segment:

@@ -27,6 +27,7 @@ from muster.kube.declared import MIN_PARALLELISM
 from muster.kube.owners import KUEUE_GROUP
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
+from muster.slurm.sbatch_lines import slurm_time
 from muster.traces.document import Document, documents_in
 
 NO_CONTAINER = "none"
@@ -312,10 +313,3 @@ def container_options(runs: Runs, image: str) -> list[str]:
     if runs.folder:
         found.append(f"--container-workdir={runs.folder}")
     return found
-
-
-def slurm_time(seconds: float) -> str:
-    """A time limit as Slurm writes it: whole minutes, rounded up."""
-    minutes = -(-int(seconds) // 60)
-    days, rest = divmod(minutes, 1440)
-    return f"{days}-{rest // 60:02d}:{rest % 60:02d}:00" if days else f"{rest // 60:02d}:{rest % 60:02d}:00"
