@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.answers.translate.test_ranks import run
+
 from muster.answers.translate.to_slurm import Choices, to_slurm
 from slurmdev import Slurm
-from tests.answers.translate.test_ranks import run
 
 SPECS = Path(__file__).parents[1] / "answers" / "specs"
 

@@ -57,7 +57,7 @@ CASES: list[tuple[str, str, list[str], list[str]]] = [
     ("#SBATCH -N 2 -n 3", "srun", ["0/3 0 0/2", "1/3 1 0/2"], ["2/3 0 1/2"]),
     ("#SBATCH -N 2 -n 4 -m cyclic", "srun", ["0/4 0 0/2", "2/4 1 0/2"], ["1/4 0 1/2", "3/4 1 1/2"]),
     ("#SBATCH -N 2 --ntasks-per-node=4", "srun -N 2 -n 2", ["0/2 0 0/2"], ["1/2 0 1/2"]),
-    ("#SBATCH -N 2 --ntasks-per-node=4", "srun --ntasks-per-node=1", ["0/2 0 0/2"], ["1/2 0 1/2"]),
+    ("#SBATCH -N 2", "srun --ntasks-per-node=1", ["0/2 0 0/2"], ["1/2 0 1/2"]),
     ("#SBATCH -N 2", "srun -n1 -l", ["0/1 0 0/2"], []),
     ("#SBATCH -N 2", "srun -N1 -n 2", ["0/2 0 0/2", "1/2 1 0/2"], []),
     ("#SBATCH -n 2 --gpus-per-task=1", "srun", ["0/2 0 0/2"], ["1/2 0 1/2"]),

@@ -33,6 +33,7 @@ class Group(Struct, frozen=True):
         hosts: its pods by set, in order.
         tasks: ranks that srun starts if it does not say how many.
         gpus_per_task: GPUs that each rank has for itself; 0: it sees all of its pod.
+        tasks_given: the job says how many ranks there are.
         cyclic: ranks go round the nodes (--distribution=cyclic).
         env: what is set in its pods only.
     """
@@ -40,6 +41,7 @@ class Group(Struct, frozen=True):
     hosts: tuple[Hosts, ...]
     tasks: int
     gpus_per_task: int = 0
+    tasks_given: bool = False
     cyclic: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
@@ -74,19 +76,20 @@ class Launch(Struct, frozen=True):
 _SRUN = r"""
 # Start the ranks of this pod, as srun does on this node; options are those of srun.
 srun() {
-    local nodes=$SLURM_NNODES tasks=$SLURM_NTASKS per_node='' gpus=$MUSTER_GPUS_PER_TASK option
+    local nodes=$SLURM_NNODES tasks=$SLURM_NTASKS per_node='' gpus=$MUSTER_GPUS_PER_TASK given=$MUSTER_OWN_TASKS option
     while [[ ${1-} == --*=* ]]; do
         option=$1
         shift
         case $option in
             --nodes=*) nodes=${option#*=} ;;
-            --ntasks=*) tasks=${option#*=} ;;
+            --ntasks=*) tasks=${option#*=} given=1 ;;
             --ntasks-per-node=*) per_node=${option#*=} ;;
             --gpus-per-task=*) gpus=${option##*[=:]} ;;
             --het-group=*) [[ ,${option#*=}, == *,$MUSTER_GROUP,* ]] || return 0 ;;
         esac
     done
-    [[ -z $per_node ]] || tasks=$((nodes * per_node))
+    # as on Slurm, a number of tasks goes before tasks per node, be it of the job
+    [[ -z $per_node || $given == 1 ]] || tasks=$((nodes * per_node))
     ((nodes <= tasks)) || nodes=$tasks
     ((SLURM_NODEID < nodes)) || return 0
     local each=$((tasks / nodes)) more=$((tasks % nodes)) node=$SLURM_NODEID local_rank rank failed=0 pid
@@ -134,7 +137,8 @@ def launcher(launch: Launch) -> str:
             f"    {number})",
             f"        export SLURM_NNODES={group.nodes} SLURM_NTASKS={group.tasks}",
             f"        hosts={_hosts(group.hosts)}",
-            f"        MUSTER_GPUS_PER_TASK={group.gpus_per_task} MUSTER_CYCLIC={int(group.cyclic)}",
+            f"        MUSTER_GPUS_PER_TASK={group.gpus_per_task} MUSTER_CYCLIC={int(group.cyclic)} "
+            f"MUSTER_OWN_TASKS={int(group.tasks_given)}",
         ]
         lines += [f"        export {name}={shlex.quote(value)}" for name, value in group.env]
         lines.append("        ;;")

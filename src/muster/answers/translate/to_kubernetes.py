@@ -403,7 +403,10 @@ class _Maker:
             if option in options:
                 env[name] = options[option].value
         way = self.fields.distribution(options)
-        return Group(hosts, tasks, component.asked.per_task, way == "cyclic" and tasks % nodes == 0, tuple(env.items()))
+        given = component.asked.tasks is not None or component.asked.tasks_per_node is not None
+        return Group(
+            hosts, tasks, component.asked.per_task, given, way == "cyclic" and tasks % nodes == 0, tuple(env.items())
+        )
 
     def _hosts(self, name: str, pods: PodSet) -> Hosts:
         if self.pods == 1:
