@@ -147,10 +147,8 @@ def test_chaos(start_cluster: Callable[..., Cluster]) -> None:
             what = _break(cluster, replicas, rng, number)
             time.sleep(rng.random() * 2)
             _check(cluster, f"round {number}: {what}")
-            for replica in replicas:
-                if not replica.running:
-                    replica.start()
-        _until_whole(cluster, jobs)
+            _as_a_kubelet_would(replicas)
+        _until_whole(cluster, jobs, replicas)
         _check(cluster, "at the end")
     finally:
         for replica in replicas:
@@ -220,10 +218,18 @@ def _check(cluster: Cluster, when: str) -> None:
     assert not over, f"{when}: booked twice: {over}"
 
 
-def _until_whole(cluster: Cluster, jobs: dict[str, tuple[int, int]]) -> None:
+def _as_a_kubelet_would(replicas: list[Replica]) -> None:
+    """Starts what has ended: also who lost the lease on a busy machine."""
+    for replica in replicas:
+        if not replica.running:
+            replica.start()
+
+
+def _until_whole(cluster: Cluster, jobs: dict[str, tuple[int, int]], replicas: list[Replica]) -> None:
     """Every gang ends, or stands whole or not at all."""
 
     def partial() -> list[str]:
+        _as_a_kubelet_would(replicas)
         found: list[str] = []
         for name in jobs:
             nodes = nodes_of(cluster, f"{name}-")
@@ -234,6 +240,7 @@ def _until_whole(cluster: Cluster, jobs: dict[str, tuple[int, int]]) -> None:
     cluster.wait("no gang was partial", lambda: not partial(), within_s=90.0, every_s=1.0)
 
     def left() -> int:
+        _as_a_kubelet_would(replicas)
         return sum(not each["status"].get("completionTime") for each in cluster.api.items(JOBS))
 
     cluster.wait("all jobs had ended", lambda: not left(), within_s=300.0 + 6 * ROUNDS, every_s=2.0)
