@@ -10,11 +10,12 @@ from muster.kube.affinity import selects
 from muster.kube.declared import Declared, declared
 from muster.kube.dra.reader import DraReader
 from muster.kube.groups import KubeBudget, KubePriorityClass
-from muster.kube.kinds import BUDGETS, KUEUE_PRIORITIES, PRIORITY_CLASSES
+from muster.kube.kinds import BUDGETS, KUEUE_PRIORITIES, NODES, PRIORITY_CLASSES
 from muster.kube.kueue import KueueWorkloads, with_kueue
 from muster.kube.nodes import HOST_LABEL, Level
 from muster.kube.notes import Notes
-from muster.kube.objects import QUEUE_LABEL, KubePod, PodAffinity, Selector
+from muster.kube.objects import QUEUE_LABEL, KubeNode, KubePod, PodTerm, Selector, WeightedPodTerm
+from muster.kube.others import Others
 from muster.kube.owners import Gang
 from muster.kube.queues import QueueReader
 from muster.kube.world import World
@@ -34,6 +35,7 @@ QUEUE_LABELS = (
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 FINISHED = ("Succeeded", "Failed")
+_LATE = "is looked at only when places were found: the gang may wait although others would do"
 MIRROR = "kubernetes.io/config.mirror"
 
 
@@ -41,9 +43,9 @@ class ClaimReader:
     """Reads what holds for gangs as a whole."""
 
     def __init__(
-        self, world: World, levels: Sequence[Level], queues: QueueReader, dra: DraReader, notes: Notes
-    ) -> None:
-        self._world, self._queues, self._dra, self._notes = world, queues, dra, notes
+        self, world: World, levels: Sequence[Level], queues: QueueReader, dra: DraReader, others: Others, notes: Notes
+    ) -> None:  # fmt: skip
+        self._world, self._queues, self._dra, self._others, self._notes = world, queues, dra, others, notes
         self.kueue = KueueWorkloads(world)
         self._level = {label: level.name for level in levels for label in level.labels}
         self._level |= {level.name: level.name for level in levels} | {HOST_LABEL: HOST, HOST: HOST}
@@ -154,7 +156,7 @@ class ClaimReader:
             request = TopologyRequest(clique, request.preferred)
         pod = next((pod for pod in pods if pod.spec.affinity is not None or pod.spec.topology_spread_constraints), None)
         if pod is not None:
-            request = self._beside(request, pod, count)
+            request = self._beside(request, pod, pods, count)
         return self._requests.setdefault(request, request) if request != TopologyRequest() else None
 
     def _asked(self, name: str, kind: str, pods: Sequence[KubePod], said: Declared, count: int) -> TopologyRequest:
@@ -179,31 +181,70 @@ class ClaimReader:
         request = TopologyRequest(level, self._to_level(preferred, kind, name), segment if level else 0)
         return replace(request, spread=level, at_most=segment) if said.spread and level and segment else request
 
-    def _beside(self, request: TopologyRequest, pod: KubePod, count: int) -> TopologyRequest:
-        """With what pods ask of each other by affinity: in one domain, or one a domain. Of others it is noted."""
-        name, labels = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.labels or {}
+    def _beside(self, request: TopologyRequest, pod: KubePod, pods: Sequence[KubePod], count: int) -> TopologyRequest:
+        """With what pods of a gang ask of each other by affinity: in one domain, one a domain, or dealt out.
+
+        What they ask of other pods, their nodes must meet (`muster.kube.others`).
+        """
+        name, affinity = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec.affinity
+        together = affinity.pod_affinity if affinity is not None else None
+        apart = affinity.pod_anti_affinity if affinity is not None else None
+        for term in (together.required_during_scheduling_ignored_during_execution if together else None) or ():
+            if count < 2 or not any(self._means(term, pod, mate) for mate in pods):
+                continue
+            if (level := self._level.get(term.topology_key, "")) and request.required in ("", level):
+                request = replace(request, required=level)
+            else:
+                self._notes.add("Pod", name, "spec.affinity.podAffinity", f"{term.topology_key} {_LATE}")
+        for term in (apart.required_during_scheduling_ignored_during_execution if apart else None) or ():
+            if count < 2 or not any(self._means(term, pod, mate) for mate in pods):
+                continue
+            level = self._level.get(term.topology_key, "")
+            if level and request.spread in ("", level) and not request.required and self._means(term, pod, pod):
+                request = replace(request, spread=level, at_most=1)
+            else:
+                self._notes.add("Pod", name, "spec.affinity.podAntiAffinity", f"{term.topology_key} {_LATE}")
+        return self._preferred(self._spread(request, pod, name, count), pod, name, count)
+
+    def _means(self, term: PodTerm, pod: KubePod, mate: KubePod) -> bool:
+        return self._others.selected(self._others.of_term(term, pod), mate)
+
+    def _spread(self, request: TopologyRequest, pod: KubePod, name: str, count: int) -> TopologyRequest:
+        for each in pod.spec.topology_spread_constraints or ():
+            must, level = each.when_unsatisfiable == "DoNotSchedule", self._level.get(each.topology_key, "")
+            mine = count > 1 and selects(each.label_selector, pod.metadata.labels or {})
+            free = level and request.spread in ("", level) and not request.required
+            if mine and free and must:
+                labels = [node.metadata.labels or {} for node in self._world.of(NODES, KubeNode).values()]
+                domains = len({found[each.topology_key] for found in labels if each.topology_key in found})
+                most = -(-count // max(1, domains)) + each.max_skew - 1
+                request = replace(request, spread=level, at_most=min(most, request.at_most or most))
+            elif mine and free:
+                request = replace(request, spread=level)
+            elif mine and must:
+                self._notes.add("Pod", name, "spec.topologySpreadConstraints", f"{each.topology_key} {_LATE}")
+            elif not must:
+                self._notes.add("Pod", name, "spec.topologySpreadConstraints", "what is only preferred is not counted")
+        return request
+
+    def _preferred(self, request: TopologyRequest, pod: KubePod, name: str, count: int) -> TopologyRequest:
+        """With what has a place in a request: that the pods of a gang prefer one domain. The rest is noted."""
         affinity = pod.spec.affinity
-        kinds: list[tuple[str, PodAffinity | None]] = []
-        if affinity is not None:
-            kinds = [("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)]
+        if affinity is None:
+            return request
+        kinds = (
+            ("nodeAffinity", affinity.node_affinity), ("podAffinity", affinity.pod_affinity),
+            ("podAntiAffinity", affinity.pod_anti_affinity),
+        )  # fmt: skip
         for field, asked in kinds:
-            for term in (asked.required_during_scheduling_ignored_during_execution if asked else None) or ():
-                level = self._level.get(term.topology_key, "")
-                together, taken = field == "podAffinity", request.required if field == "podAffinity" else request.spread
-                if not selects(term.label_selector, labels):
-                    what = "asks for a place by other pods: that is not counted"
-                    self._notes.add("Pod", name, f"spec.affinity.{field}", what)
-                elif not level or taken not in ("", level) or (not together and request.required):
-                    self._notes.add("Pod", name, f"spec.affinity.{field}", f"{term.topology_key} is not counted")
-                elif count > 1:
-                    request = (
-                        replace(request, required=level) if together else replace(request, spread=level, at_most=1)
-                    )
-                elif not together:
-                    what = "keeps it apart from its like, each of which is by itself: that is not counted"
-                    self._notes.add("Pod", name, f"spec.affinity.{field}", what)
-        if any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints or ()):
-            self._notes.add("Pod", name, "spec.topologySpreadConstraints", "is not counted")
+            for each in (asked.preferred_during_scheduling_ignored_during_execution if asked else None) or ():
+                term = each.pod_affinity_term if isinstance(each, WeightedPodTerm) else None
+                level = self._level.get(term.topology_key, "") if term is not None else ""
+                fits = level and field == "podAffinity" and not (request.preferred or request.spread) and count > 1
+                if fits and term is not None and self._means(term, pod, pod):
+                    request = replace(request, preferred=level)
+                elif request.preferred != level or not level:
+                    self._notes.add("Pod", name, f"spec.affinity.{field}", "what is only preferred is not counted")
         return request
 
     def _to_level(self, label: str, kind: str, name: str) -> str:

@@ -122,6 +122,7 @@ class GangReader:
         if not stays and not going and not (said.templates and not pods):
             return None
         ended = sum(pod.status.phase == "Succeeded" for pod in pods)
+        self._shapes.mates = tuple(stays) if len(stays) > 1 else ()
         slots, absent = self._slots(gang, stays or going, said, ended, whole=bool(stays) or not going)
         if not slots:
             return None

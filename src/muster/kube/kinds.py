@@ -19,7 +19,7 @@ from muster.kube.makers import (
     KubeTrainingJob,
     KubeVolcanoJob,
 )
-from muster.kube.objects import KubeNode, KubePod
+from muster.kube.objects import KubeNamespace, KubeNode, KubePod
 from muster.kube.queue_objects import (
     KubeClusterQueue,
     KubeCohort,
@@ -37,6 +37,7 @@ from muster.kube.world import Kind, KubeObject
 
 NODES = Kind("nodes", "", "Node", ("v1",), needed=True)
 PODS = Kind("pods", "", "Pod", ("v1",), needed=True)
+NAMESPACES = Kind("namespaces", "", "Namespace", ("v1",))
 VOLUME_CLAIMS = Kind("persistentvolumeclaims", "", "PersistentVolumeClaim", ("v1",))
 VOLUMES = Kind("persistentvolumes", "", "PersistentVolume", ("v1",))
 STORAGE_CLASSES = Kind("storageclasses", "storage.k8s.io", "StorageClass", ("v1",))
@@ -87,6 +88,7 @@ COMPUTE_DOMAINS = Kind("computedomains", "resource.nvidia.com", "ComputeDomain",
 STRUCTS: dict[Kind, type[KubeObject]] = {
     NODES: KubeNode,
     PODS: KubePod,
+    NAMESPACES: KubeNamespace,
     VOLUME_CLAIMS: KubeClaim,
     VOLUMES: KubeVolume,
     STORAGE_CLASSES: KubeStorageClass,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
 Takes = Callable[[Mapping[str, str], str], bool]
@@ -32,19 +32,40 @@ class Marks:
     def __init__(self) -> None:
         self._takes: dict[str, Takes] = {}
         self._words: dict[str, str] = {}
+        self._version: dict[str, Callable[[], int]] = {}
+        self._seen: dict[str, int] = {}
+        self._takers: dict[str, frozenset[str]] = {}
 
     def __len__(self) -> int:
         return len(self._takes)
 
-    def label(self, words: str, takes: Takes, more: str = "") -> tuple[str, str]:
+    def label(
+        self, words: str, takes: Takes, more: str = "", version: Callable[[], int] = lambda: 0
+    ) -> tuple[str, str]:
         """The label, as a selector has it, of the nodes that ``takes`` takes; its value has the words.
 
-        ``more``: what tells conditions of the same words apart.
+        ``more``: what tells conditions of the same words apart. ``version`` is another number when ``takes`` may take
+        other nodes than before.
         """
         key = f"{PREFIX}{crc32((words + more).encode()):08x}"
         self._takes.setdefault(key, takes)
         self._words.setdefault(key, words)
+        self._version.setdefault(key, version)
         return key, _NO_LABEL.sub("_", words).strip("_")
+
+    def changed(self, nodes: Iterable[tuple[str, Mapping[str, str]]]) -> set[str]:
+        """The names of the nodes, told with their labels, that bear another label than at the last call."""
+        found: set[str] = set()
+        nodes = list(nodes)
+        for key, takes in self._takes.items():
+            version = self._version[key]()
+            if self._seen.get(key) == version:
+                continue
+            self._seen[key] = version
+            takers = frozenset(name for name, labels in nodes if takes(labels, name))
+            found |= takers ^ self._takers.get(key, frozenset())
+            self._takers[key] = takers
+        return found
 
     def of(self, labels: Mapping[str, str], name: str) -> dict[str, str]:
         """The labels of all conditions that take a node."""

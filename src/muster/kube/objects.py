@@ -97,6 +97,12 @@ class Meta(Struct, rename="camel"):
         return next((each for each in self.owner_references or () if each.controller), None)
 
 
+class KubeNamespace(Struct):
+    """A Namespace object, of which the labels count."""
+
+    metadata: Meta
+
+
 class KubeTaint(Struct):
     """An entry of a node's spec.taints."""
 
@@ -236,13 +242,22 @@ class PodTerm(Struct, rename="camel"):
     topology_key: str
     label_selector: Selector | None = None
     namespaces: list[str] | None = None
+    namespace_selector: Selector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodTerm(Struct, rename="camel"):
+    """An entry of a pod affinity that is preferred."""
+
+    pod_affinity_term: PodTerm | None = None
 
 
 class PodAffinity(Struct, rename="camel"):
     """podAffinity, or podAntiAffinity."""
 
     required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
-    preferred_during_scheduling_ignored_during_execution: list[Any] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[WeightedPodTerm] | None = None
 
 
 class Affinity(Struct, rename="camel"):
@@ -260,6 +275,10 @@ class Spread(Struct, rename="camel"):
     max_skew: int = 1
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: Selector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class WorkloadRef(Struct, rename="camel"):

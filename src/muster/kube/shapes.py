@@ -27,6 +27,7 @@ from muster.kube.objects import (
     parse_quantity,
     pod_shape,
 )
+from muster.kube.others import Rule, Rules
 from muster.kube.parts import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, Parts, parts_of
 from muster.kube.volumes import VolumeReader
 from muster.kube.world import World
@@ -47,11 +48,18 @@ _Said = tuple[str, str]
 
 
 class ShapeReader:
-    """Reads the shapes of pods; pods whose specs are alike in what matters are read once."""
+    """Reads the shapes of pods; pods whose specs are alike in what matters are read once.
 
-    def __init__(self, world: World, nodes: NodeReader, marks: Marks, notes: Notes, dra: DraReader) -> None:
+    Attributes:
+        mates: all pods of the gang whose pods are read.
+    """
+
+    def __init__(
+        self, world: World, nodes: NodeReader, marks: Marks, notes: Notes, dra: DraReader, rules: Rules
+    ) -> None:  # fmt: skip
         self._world, self._nodes, self._marks, self._notes = world, nodes, marks, notes
         self.dra, self.volumes = dra, VolumeReader(world, marks)
+        self._rules, self.mates = rules, tuple[KubePod, ...]()
         self._known: dict[bytes, tuple[PodShape, tuple[_Said, ...]]] = {}
         self._said: list[_Said] = []
         self._version = -1
@@ -69,10 +77,11 @@ class ShapeReader:
         affinity = spec.affinity and spec.affinity.node_affinity
         if affinity is not None and spec.node_name and pinned_to(affinity):
             affinity = None  # pods of a DaemonSet, which are alike but for the node that they are on
+        rules = [] if spec.node_name else self._rules.of(pod, self.mates)
         key = self._encoder.encode(
             (
                 spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.node_selector,
-                affinity, spec.tolerations, places,
+                affinity, spec.tolerations, places, [rule.key for rule in rules],
                 spec.preemption_policy, told, mode, pod.metadata.namespace in KAI_RESERVATIONS,
             )
         )  # fmt: skip
@@ -82,7 +91,7 @@ class ShapeReader:
         known = self._known.get(key)
         if known is None:
             self._said.clear()
-            shape = self._read(pod, affinity, places, mode)
+            shape = self._read(pod, affinity, places, mode, rules)
             known = self._known[key] = shape, tuple(self._said)
         shape, said = known
         for where, text in said:
@@ -92,7 +101,9 @@ class ShapeReader:
     def _say(self, where: str, text: str) -> None:
         self._said.append((where, text))
 
-    def _read(self, pod: KubePod, affinity: NodeAffinity | None, places: _Places, mode: GpuMode) -> PodShape:
+    def _read(
+        self, pod: KubePod, affinity: NodeAffinity | None, places: _Places, mode: GpuMode, rules: list[Rule]
+    ) -> PodShape:
         spec = pod.spec
 
         def amount(resources: Mapping[str, Quantity], resource: str, scale: int, where: str) -> int:
@@ -125,6 +136,14 @@ class ShapeReader:
             if selector.setdefault(key, value) != value:
                 self._say("spec.volumes", f"{key} is {value} for one of its volumes: no node is both")
                 selector[NOWHERE] = "yes"
+        for rule in rules:
+            key, value = self._marks.label(rule.words, rule.takes, rule.key, lambda rule=rule: rule.version)
+            selector[key] = value
+        if rules and self._rules.needs_namespaces(rules):
+            what = "namespaces cannot be read: those that a namespaceSelector means are not known"
+            self._say("spec.affinity", what)
+            key, value = self._marks.label(f"no node, as {what}", lambda labels, node: False)
+            selector[key] = value
         return replace(shape, node_selector=tuple(sorted(selector.items())))
 
     def _gpu_parts(self, shape: PodShape, pod: KubePod, mode: GpuMode, amount: Amount) -> PodShape:

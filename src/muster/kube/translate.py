@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from muster.kube.marks import Marks
 from muster.kube.nodes import NodeReader, levels_of, topologies_in
 from muster.kube.notes import Note, Notes
 from muster.kube.objects import KubeNode, KubePod
+from muster.kube.others import Others, Rules
 from muster.kube.owners import Gang, gang_of
 from muster.kube.queues import NO_QUEUE, QueueReader
 from muster.kube.shapes import ShapeReader
@@ -72,12 +73,14 @@ class Translator:
         flavors.split((node, self._nodes.node(node).gpu_models) for node in nodes)
         self._nodes.purchase = flavors.purchase
         self._queues = QueueReader(world, flavors, self._notes)
-        shapes = ShapeReader(world, self._nodes, self._marks, self._notes, self.dra)
+        self.others = Others(world)
+        self.rules = Rules(world, self.others)
+        shapes = ShapeReader(world, self._nodes, self._marks, self._notes, self.dra, self.rules)
         self.volumes = shapes.volumes
-        self._claims = ClaimReader(world, self._nodes.levels, self._queues, self.dra, self._notes)
+        self._claims = ClaimReader(world, self._nodes.levels, self._queues, self.dra, self.others, self._notes)
         self._gangs = GangReader(shapes, self.ledger, self._claims, self._names, self._notes)
         self._read_marks = 0
-        self._marked: dict[str, dict[str, str]] = {}
+        self._remark = False
 
     def translate(self, now_s: float) -> Translation:
         """All there is. O(objects)."""
@@ -85,6 +88,9 @@ class Translator:
         levels_of(list(self._world.of(NODES, KubeNode).values()), topologies_in(self._world), self._notes)
         pods = self._world.of(PODS, KubePod)
         self.ledger.keep({pod_key(pod) for pod in pods.values()})
+        self.others.keep(pods)
+        for key, pod in pods.items():
+            self.others.put(key, pod)
         grouped: dict[str, list[KubePod]] = {}
         for pod in pods.values():
             grouped.setdefault(self.gang_of(pod), []).append(pod)
@@ -153,28 +159,36 @@ class Translator:
     @property
     def unmarked(self) -> bool:
         """Whether `relabelled` may find something."""
-        return self._read_marks != len(self._marks)
+        return self._remark or self.others.changed or self._read_marks != len(self._marks)
 
     def remark(self) -> None:
         """What the labels of nodes stand for, such as where volumes can be, may not be as it was."""
-        self._read_marks = -1 if len(self._marks) else 0
+        self._remark = len(self._marks) > 0
 
     def relabelled(self) -> tuple[Node, ...]:
         """Nodes that bear another label since the last call, as pods asked for what no node selector says."""
         if not self.unmarked:
             return ()
-        self._read_marks = len(self._marks)
+        self._read_marks, self._remark, self.others.changed = len(self._marks), False, False
+        nodes = self._world.of(NODES, KubeNode)
         changed: list[Node] = []
-        for name, found in self._world.of(NODES, KubeNode).items():
-            marked = self._marks.of(found.metadata.labels or {}, name)
-            if self._marked.get(name) == marked:
-                continue
-            self._marked[name] = marked
-            node = self._nodes.node(found)
+        others = self._marks.changed((name, node.metadata.labels or {}) for name, node in nodes.items())
+        for name in (name for name in nodes if name in others) if others else ():
+            node = self._nodes.node(nodes[name])
             if node != self._known.get(name):
                 self._known[name] = node
                 changed.append(node)
         return tuple(changed)
+
+    def refuses(self, pods: Sequence[tuple[str, KubePod]]) -> str:
+        """Why pods with their nodes, by their keys, cannot stand beside what stands there; else they count by now."""
+        if any(self.rules.concern(pod) for _, pod in pods):
+            for key, _ in pods:
+                self.others.put(key, None)
+            return self.rules.refuses(list(pods), self._world.of(NODES, KubeNode))
+        for key, pod in pods:
+            self.others.put(key, pod)
+        return ""
 
     def fleet(self) -> Fleet:
         """All nodes that were told of and are still there, in the world's order."""
@@ -194,7 +208,6 @@ class Translator:
     def drop_node(self, name: str) -> None:
         """A node is there no more."""
         self._known.pop(name, None)
-        self._marked.pop(name, None)
         self.ledger.drop_node(name)
 
     def forget(self, pod: KubePod) -> None:

@@ -112,10 +112,17 @@ class VolumeReader:
         self._free: dict[str, list[KubeVolume]] = {}
         self._kept: dict[str, list[KubeVolume]] = {}
         self._revision = -1
+        self._changes = 0
 
     def changed(self) -> None:
         """What is taken is not as it was."""
         self._revision = -1
+        self._changes += 1
+
+    def _version(self) -> int:
+        """Another number where volumes may be elsewhere than before."""
+        revisions = (self._world.revision(kind) for kind in (VOLUMES, STORAGE_CAPACITIES, STORAGE_CLASSES))
+        return self._changes + sum(revisions)
 
     # -- of a pod
 
@@ -218,7 +225,7 @@ class VolumeReader:
         if asked.avoid:
             words += f" but {len(asked.avoid)} where that failed lately"
         more = f"{asked.key}{sorted(asked.avoid)}"
-        yield self._marks.label(words, lambda labels, node: self._can_be(asked, labels, node), more)
+        yield self._marks.label(words, lambda labels, node: self._can_be(asked, labels, node), more, self._version)
 
     # -- of a node
 

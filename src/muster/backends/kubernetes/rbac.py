@@ -15,6 +15,7 @@ NAME = "muster-read-only"
 _MADE = "jobs jobsets leaderworkersets pytorchjobs tfjobs xgboostjobs paddlejobs jaxjobs mpijobs rayclusters trainjobs"
 _DEVICES = "resourceslices deviceclasses resourceclaims resourceclaimtemplates devicetaintrules"
 _UNKNOWN = {
+    "namespaces": "which namespaces a pod affinity means by their labels",
     "persistentvolumeclaims persistentvolumes": "to which nodes volumes tie pods",
     "storageclasses csidrivers csistoragecapacities": "on which nodes volumes can be made",
     "resourcequotas": "which namespaces are at their quota",

@@ -29,6 +29,7 @@ from muster.kube.dra.objects import KubeDraClaim
 from muster.kube.kinds import (
     CLAIMS,
     JOBS,
+    NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -110,6 +111,7 @@ class LiveBooks:
         self._decided: dict[str, ClaimWrite] = {}
         self._anew: set[str] = set()
         self._misfits: dict[str, frozenset[str]] = {}
+        self._contended: dict[str, int] = {}
         self._owed: dict[str, None] = {}
         self._closed: dict[str, None] = {}
         self.scheduler: Scheduler | None = None
@@ -180,7 +182,9 @@ class LiveBooks:
 
     def _other(self, kind: Kind, key: str) -> None:
         """A queue, a class, a group, a claim: whom it may concern is looked at anew."""
-        if "/" not in key:
+        if kind is NAMESPACES:
+            self._stale = self._stale or self._translator.others.by_namespace()
+        elif "/" not in key:
             self._stale = True  # rare, and it may change what any pod asks for
         elif kind is VOLUME_CLAIMS:
             self._claim_changed(key)
@@ -207,6 +211,7 @@ class LiveBooks:
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._gone(before)
         if after is None or (after.metadata.deletion_timestamp and not after.spec.node_name):
+            self._translator.others.put(key, None)
             if old is not None:
                 self._forget(key, old)
             return
@@ -216,6 +221,7 @@ class LiveBooks:
         self._gang_of[key] = gang
         self._members.setdefault(gang, {})[key] = after
         self._dirty[gang] = None
+        self._translator.others.put(key, after)
         if after.spec.volumes:
             for claim, _ in claim_keys(after):
                 self._users.setdefault(claim, {})[gang] = None
@@ -285,12 +291,24 @@ class LiveBooks:
         if self._stale or self.scheduler is None:
             self._rebuild(now_s)
             return
+        self._kept_away()
         dirty, self._dirty = {**self._dirty, **dict.fromkeys(self._misfits)}, {}
         found = {name: self._read(name) for name in dirty}
         for node in self._translator.relabelled():
             self._dirty_nodes[node.name] = None
         self._enter_all(found, now_s)
         self._set_nodes(now_s)
+
+    def _kept_away(self) -> None:
+        """Pods came that keep others away as none did before: those that wait and are meant are read anew."""
+        others = self._translator.others
+        found, others.new_apart = others.new_apart, []
+        if found:
+            waits = [(key, gang) for key, gang in self._gang_of.items() if not self._members[gang][key].spec.node_name]
+            for key, gang in waits:
+                pod = self._members[gang][key]
+                if any(others.selected(group, pod) for group in found):
+                    self._dirty[gang] = None
 
     def _set_nodes(self, now_s: float) -> None:
         """Nodes as they are now.
@@ -342,6 +360,10 @@ class LiveBooks:
         for node in self._world.of(NODES, KubeNode).values():
             translator.node(node)
         self._regroup()
+        for members in self._members.values():
+            for key, pod in members.items():
+                translator.others.put(key, pod)
+        translator.others.new_apart.clear()
         self.seen.clear()
         self.notes.clear()
         found = {name: self._read(name) for name in sorted(self._members)}
@@ -426,6 +448,7 @@ class LiveBooks:
         self._withdraw(name)
         self.volumes.end(name)
         self.volumes.pinned.pop(name, None)
+        self._contended.pop(name, None)
         base = name.removesuffix(LEAVING)
         if base not in self._members and base + LEAVING not in self._members:
             self._translator.forget_gang(base)
@@ -554,6 +577,7 @@ class LiveBooks:
         if real is not None and real.metadata.uid == pod.uid and key in self._members.get(gang, {}):
             self._translator.forget(self._members[gang][key])
             self._members[gang][key] = real
+            self._translator.others.put(key, real)
         self._dirty[gang] = None
 
 

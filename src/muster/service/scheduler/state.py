@@ -22,6 +22,8 @@ REFUSED_S = 15.0
 bound, is not placed or bound again for so long."""
 CONTENDED_S = 1.0
 """A gang that found the last volume of a node taken is placed anew after so long."""
+MOST_TRIES, MOST_TRIES_OF_GANGS = 50, 3
+"""So often in a row a pod, or a gang, is placed anew at once that cannot stand where it was placed with other pods."""
 PROTECTED_S = 60.0
 """After a disruption budget refused to let a gang go, it is not asked to for so long."""
 
@@ -131,6 +133,10 @@ class LiveState(LiveBooks):
         if any(node in self._closed for _, node in to_bind):  # who was to leave stays, or others came
             self._place_anew(name)
             return writes
+        fresh = self._as_if_there(name, to_bind)
+        if why := self._translator.refuses(fresh):
+            self._contend(name, why, len(seen.refs))
+            return writes
         free = not any(node in self._vacating for _, node in to_bind)
         if free:
             try:
@@ -138,6 +144,7 @@ class LiveState(LiveBooks):
             except NoVolume as error:
                 if error.claim and len(seen.refs) > 1:  # its other pods may have taken what there was
                     self.volumes.shun(error.claim, error.node, self._now_s + REFUSED_S)
+                self._stand_off(name, fresh)
                 return [*writes, *self._no_volume(name, str(error), self._now_s, error.claim)]
             free = name not in self.volumes.providing
         binds: list[Bind] = []
@@ -145,11 +152,41 @@ class LiveState(LiveBooks):
             for pod, node in to_bind if free else ():
                 binds.append(Bind(name, pod, node, self._claims(pod, node)))
         except Refusal as error:
+            self._stand_off(name, fresh)
             self._refuse(name, str(error), binds)
             return writes
         for pod, node in to_bind:
             self._assume(name, pod, node, sent=free)
         return writes + binds
+
+    def _as_if_there(self, name: str, to_bind: Sequence[tuple[PodKey, str]]) -> list[tuple[str, KubePod]]:
+        """The pods that are to be bound, as if they were, by NAMESPACE/NAME."""
+        found: list[tuple[str, KubePod]] = []
+        for pod, node in to_bind:
+            key = f"{pod.namespace}/{pod.name}"
+            member = self._members.get(name, {}).get(key)
+            if member is not None and member.metadata.uid == pod.uid:
+                found.append((key, on_node(member, node)))
+        return found
+
+    def _stand_off(self, name: str, fresh: Sequence[tuple[str, KubePod]]) -> None:
+        """Pods do not get the nodes after all."""
+        for key, _ in fresh:
+            if (member := self._members.get(name, {}).get(key)) is not None:
+                self._translator.others.put(key, member)
+
+    def _contend(self, name: str, why: str, pods: int) -> None:
+        """A gang cannot stand with the other pods as it was placed, some of which were placed just before it.
+
+        It is placed anew at once, as these count by now; one that finds no other places is not asked for in a loop.
+        """
+        tries = self._contended.get(name, 0) + 1
+        if tries > (MOST_TRIES if pods == 1 else MOST_TRIES_OF_GANGS):
+            tries = 0
+            self.notes[name] = why
+            self._refused[name] = self._now_s + REFUSED_S
+        self._contended[name] = tries
+        self._place_anew(name)
 
     def _with_volumes(self, to_bind: Sequence[tuple[PodKey, str]]) -> list[tuple[KubePod, KubeNode]]:
         """The pods that have volumes, and their nodes."""
