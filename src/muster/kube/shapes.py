@@ -77,7 +77,7 @@ class ShapeReader:
         affinity = spec.affinity and spec.affinity.node_affinity
         if affinity is not None and spec.node_name and pinned_to(affinity):
             affinity = None  # pods of a DaemonSet, which are alike but for the node that they are on
-        rules = [] if spec.node_name else self._rules.of(pod, self.mates)
+        rules = self._rules.of(pod, self.mates) if not spec.node_name and self._rules.concern(pod) else []
         key = self._encoder.encode(
             (
                 spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.node_selector,
