@@ -64,7 +64,7 @@ def test_replicas_stand_apart_and_the_one_too_many_is_told(muster: Replica, empt
         waits = [each for each in empty.api.items(PODS) if not each["spec"].get("nodeName")]
         return str(waits[0]["status"].get("conditions"))
 
-    empty.wait("the last was told", lambda: "nodes whose node has no pod of app=web" in told())
+    empty.wait("the last was told", lambda: "nodes with no pod of app web (0 nodes)" in told())
 
 
 def test_they_are_spread_evenly_and_stay_away_from_who_wants_no_company(muster: Replica, empty: Cluster) -> None:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import click
 
 from muster import __version__
-from muster.cli.output import PLUGIN_NAME, say
+from muster.cli.output import MOST_COLUMNS, PLUGIN_NAME, say
 from muster.errors import BackendError, MusterError
 
 COMMANDS = {
@@ -103,7 +103,11 @@ Exit codes: 0 yes, 1 no, 2 usage or bad input, 3 backend not reachable, 130 inte
 """
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": MOST_COLUMNS}
+"""Help is as wide as tables may be, where the terminal is."""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings=_HELP)
 @click.option("--context", metavar="NAME", help="Of the commands that answer: a live cluster, by its context.")
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that has it.")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace that is meant.")

@@ -181,11 +181,26 @@ def _facts(view: View, found: Comparison, source: str) -> list[tuple[str, str]]:
     return [
         ("Snapshot", f"{source} at {moment(view, view.now_s)}"),
         ("Jobs", f"{len(view.snapshot.running):,} run, {len(view.snapshot.pending):,} wait"),
-        ("Compared", f"starts over {span(found.end_s)}, use of the fleet over {span(found.use_s)}"),
+        ("Compared", _over(found)),
         ("Run times", f"{run_times}, the same in all variants"),
         ("To come", "what will be submitted later is not known: nothing new comes"),
         ("Muster", __version__),
     ]
+
+
+def _over(found: Comparison) -> str:
+    """How far ahead is compared."""
+    starts, use = span(found.end_s), span(found.use_s)
+    if starts == use:
+        return f"starts and use of the fleet over {starts}"
+    return f"starts over {starts}, use of the fleet over {use}"
+
+
+def _compared(found: Comparison) -> str:
+    starts, use = span(found.end_s), span(found.use_s)
+    if starts == use:
+        return f"Starts and the use of the fleet are compared over {starts}."
+    return f"Starts are compared over {starts}, the use of the fleet over {use}."
 
 
 def _next(found: Comparison, source: str, at: str | None) -> list[tuple[str, str]]:
@@ -208,10 +223,7 @@ def _print(
 
     base = found.outcomes[0]
     running, waiting = len(view.snapshot.running), len(view.snapshot.pending)
-    tell(
-        f"{source} at {moment(view, view.now_s)}: {running:,} running, {waiting:,} waiting. Starts are compared over "
-        f"{span(found.end_s)}, the use of the fleet over {span(found.use_s)}."
-    )
+    tell(f"{source} at {moment(view, view.now_s)}: {running:,} running, {waiting:,} waiting. {_compared(found)}")
     for outcome in found.outcomes[1:]:
         text = "; ".join(map(str, outcome.variant.changes))
         if text != outcome.variant.name:

@@ -73,9 +73,10 @@ def shown(selector: Selector | None) -> str:
     return " and ".join(parts) or "any labels"
 
 
-def place_words(key: str) -> str:
-    """A topology key as a noun."""
-    return "node" if key == HOST_LABEL else key.rpartition("/")[2]
+def nodes_with(keys: Iterable[str], what: str) -> str:
+    """The nodes of whose domains by topology keys something is so."""
+    names = [key.rpartition("/")[2] for key in keys if key != HOST_LABEL]
+    return f"nodes whose {' and '.join(names)} has {what}" if names else f"nodes with {what}"
 
 
 def merged(selector: Selector | None, pod: KubePod, more: Iterable[str], fewer: Iterable[str] = ()) -> Selector | None:
@@ -335,18 +336,18 @@ class Rules:
             return all(found.get(labels[key], 0) > 0 for key, found in zip(keys, domains, strict=True))
 
         known = _Counts(others, group)
-        words = f"nodes whose {' and '.join(map(place_words, keys))} has a pod of {group.words}"
+        words = nodes_with(keys, f"a pod of {group.words}")
         return self._rule(
             f"with {own} {keys} {group.key}", lambda: Rule(f"{own}{keys}{group.key}", words, (group,), takes)
         )
 
     def _apart(self, pod: KubePod, term: PodTerm) -> Rule:
         group, key = self._others.of_term(term, pod), term.topology_key
-        words = f"nodes whose {place_words(key)} has no pod of {group.words}"
+        words = nodes_with([key], f"no pod of {group.words}")
         return self._rule(f"apart {key} {group.key}", lambda: self._none_of(f"a{key}{group.key}", words, group, key))
 
     def _kept(self, group: Group, key: str) -> Rule:
-        words = f"nodes whose {place_words(key)} has no pod that keeps those of {group.words} away"
+        words = nodes_with([key], f"no pod that keeps those of {group.words} away")
         return self._rule(f"kept {key} {group.key}", lambda: self._none_of(f"k{key}{group.key}", words, group, key))
 
     def _none_of(self, name: str, words: str, group: Group, key: str) -> Rule:
@@ -372,9 +373,8 @@ class Rules:
                 least = 0
             return found.get(labels[key], 0) + own - least <= asked.max_skew
 
-        words = (
-            f"nodes whose {place_words(key)} has at most {asked.max_skew} pods of {group.words} more than the least, "
-            "with it"
+        words = nodes_with(
+            [key], f"at most {asked.max_skew} more pods of {group.words}, with it, than the one with least"
         )
         name = f"spread {own} {asked.max_skew} {asked.min_domains} {key} {eligible.key} {group.key}"
         return self._rule(name, lambda: Rule(name, words, (group,), takes))

@@ -15,6 +15,7 @@ from muster.answers.fleet_table import flavors
 from muster.answers.queue_table import shares
 from muster.answers.view import View
 from muster.errors import MusterError
+from muster.service.names import PENDING_GANGS
 
 GPUS = {
     "allocated": "allocated_milli",
@@ -100,7 +101,7 @@ def _work(view: View) -> Iterator[Metric]:
     running: dict[str, int] = {}
     for run in scheduler.running:
         running[run.workload.queue] = running.get(run.workload.queue, 0) + 1
-    pending = GaugeMetricFamily("muster_pending_gangs", "Gangs that wait, by reason", labels=["queue", "reason"])
+    pending = GaugeMetricFamily(PENDING_GANGS.name, PENDING_GANGS.about, labels=PENDING_GANGS.labels)
     for (queue, reason), count in sorted(counts.items()):
         pending.add_metric([queue, reason], count)
     gpus = GaugeMetricFamily("muster_pending_gpus", "GPUs that waiting gangs ask for", labels=["queue"])

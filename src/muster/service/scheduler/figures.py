@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.exposition import generate_latest  # pyright:
 
 from muster.backends.kubernetes.api import ApiError
 from muster.backends.kubernetes.commit import Outcome
+from muster.service.names import PENDING_GANGS
 
 if TYPE_CHECKING:
     from muster.service.scheduler.writer import Write
@@ -42,7 +43,8 @@ class Figures:
             "muster_write_duration_seconds", "One write.", ["kind"], buckets=_FAST, registry=registry
         )
         self.errors = Counter("muster_api_errors", "Requests that failed, by status.", ["status"], registry=registry)
-        self.pending = Gauge("muster_pending_gangs", "Gangs that wait, by reason.", ["reason"], registry=registry)
+        name, about, labels = PENDING_GANGS
+        self.pending = Gauge(name, about, labels, registry=registry)
         self.leads = Gauge(
             "muster_leader_election_master_status", "1 if this replica leads.", ["name"], registry=registry
         )

@@ -19,11 +19,14 @@ from muster.backends.kubernetes.commit import Outcome, PodKey
 from muster.backends.kubernetes.lease import Leadership
 from muster.backends.kubernetes.reflector import Reflector
 from muster.engine.pending import Gang, Pending
+from muster.engine.scheduler import Scheduler
 from muster.errors import MusterError
+from muster.kube.claims import MUSTER_QUEUE
 from muster.kube.kinds import NODES, POD_GROUPS, PODS, STRUCTS
 from muster.kube.objects import KubePod
 from muster.kube.world import Kind, KubeObject, World
 from muster.model.plan import Place, Plan, Reserve
+from muster.model.reasons import Reason
 from muster.service.scheduler.figures import Figures
 from muster.service.scheduler.settings import SchedulerSettings
 from muster.service.scheduler.shadow import Shadow
@@ -36,6 +39,8 @@ from muster.service.scheduler.writer import Bind, Stop, Write, Writer
 log = logging.getLogger("muster.scheduler")
 MOST_TOLD = 20
 """Distinct kinds of gangs that are told why they wait, a cycle."""
+MOST_QUEUES = 12
+"""Names of queues that a pod is told that names none."""
 IDLE_S = 5.0
 """With nothing new, what is overdue is looked for so often."""
 
@@ -260,15 +265,18 @@ class SchedulerProcess:
         assert scheduler is not None
         starts = {each.workload: each for each in plan.decisions if isinstance(each, Reserve)}
         view: View | None = None
-        counted: dict[str, int] = {}
+        counted: dict[tuple[str, str], int] = {}
         for told, gangs in enumerate(_kinds(scheduler.pending)):
             reason = scheduler.waits_for(gangs[0], now_s)
-            counted[reason.name.lower()] = counted.get(reason.name.lower(), 0) + len(gangs)
+            key = gangs[0].workload.queue, reason.name.lower()
+            counted[key] = counted.get(key, 0) + len(gangs)
             if told >= MOST_TOLD or not self.settings.writes_of_messages_per_second:
                 continue
             if view is None:
                 view = View.of(scheduler, plan, now_s)
             text = blocked(view, gangs[0]).blockers[0].text
+            if reason is Reason.UNKNOWN_QUEUE:
+                text += _queues_to_name(scheduler)
             for gang in gangs:
                 slot = starts.get(gang.workload.name)
                 more = f" Its start is reserved for {_clock(slot.start_s)}." if slot is not None else ""
@@ -281,8 +289,8 @@ class SchedulerProcess:
         for name in self.state.volumes.providing:
             self._teller.waits(self._unbound(name), f"VOLUMES: {self.state.awaits(name)}")
         self.figures.pending.clear()
-        for name, count in counted.items():
-            self.figures.pending.labels(name).set(count)
+        for key, count in counted.items():
+            self.figures.pending.labels(*key).set(count)
 
     def _tell_group(self, name: str, *, scheduled: bool, message: str) -> None:
         group = self.state.group_of(name)
@@ -307,6 +315,17 @@ def _kinds(pending: Pending) -> list[list[Gang]]:
     """The gangs of each kind and claim, those kinds first whose first gang is."""
     groups = [gangs for claim in list(pending.claims) for gangs in pending.of_claim(claim).values() if gangs]
     return sorted(groups, key=lambda gangs: gangs[0].order)
+
+
+def _queues_to_name(scheduler: Scheduler) -> str:
+    """How work says its queue, and which ones it may: those that no others are below."""
+    parents = {queue.parent for queue in scheduler.queues.values()}
+    leaves = [name for name in scheduler.queues if name not in parents]
+    more = f" (and {len(leaves) - MOST_QUEUES} more)" if len(leaves) > MOST_QUEUES else ""
+    return (
+        f" Set the label {MUSTER_QUEUE} on the pods, in the template of what makes them, to one of: "
+        f"{', '.join(leaves[:MOST_QUEUES])}{more}. Or make a Queue called default, for all that names none."
+    )
 
 
 def _clock(at_s: float) -> str:

@@ -34,12 +34,18 @@ def read_usage(world: World, now_s: float, half_life_s: float) -> tuple[Usage, .
 
 
 def statuses(scheduler: Scheduler, now_s: float) -> dict[str, dict[str, Any]]:
-    """The status of each queue as things are."""
-    pending = Counter(gang.workload.queue for gang in scheduler.pending)
-    running = Counter(run.workload.queue for run in scheduler.running)
+    """The status of each queue as things are: what waits, runs and is held counts in the queues above, too.
+
+    ``usage`` is a queue's own: fair share adds up what is below by itself.
+    """
+    pending, running = Counter[str](), Counter[str]()
     held: dict[str, Counter[str]] = {}
+    for gang in scheduler.pending:
+        pending.update(_with_parents(scheduler, gang.workload.queue))
     for run in scheduler.running:
-        held.setdefault(run.workload.queue, Counter())[run.flavor] += run.kind.milli
+        for name in _with_parents(scheduler, run.workload.queue):
+            running[name] += 1
+            held.setdefault(name, Counter())[run.flavor] += run.kind.milli
     used: dict[str, list[Usage]] = {}
     for use in scheduler.shares.usage(now_s):
         if use.gpu_s >= LEAST_GPU_S:
@@ -62,6 +68,15 @@ def statuses(scheduler: Scheduler, now_s: float) -> dict[str, dict[str, Any]]:
         }
         for name in scheduler.queues
     }
+
+
+def _with_parents(scheduler: Scheduler, name: str) -> list[str]:
+    """A queue and those above it."""
+    found: list[str] = []
+    while name in scheduler.queues and name not in found:
+        found.append(name)
+        name = scheduler.queues[name].parent
+    return found
 
 
 async def write_statuses(server: ApiServer, world: World, scheduler: Scheduler, now_s: float) -> None:
