@@ -11,6 +11,7 @@ COMMANDS = {
         "muster.cli.slurm_lint",
         "What an sbatch script will get, what is wrong with it, and the corrected script.",
     ),
+    "config": ("muster.cli.slurm_config", "A configuration: what is wrong with slurm.conf and the files beside it."),
     "efficiency": (
         "muster.cli.slurm_efficiency",
         "What jobs asked for and used, as seff and jobstats tell it, with GPUs; what to ask for instead.",
@@ -43,7 +44,8 @@ class SlurmGroup(click.Group):
 @click.group(
     cls=SlurmGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\b\nExamples:\n  muster slurm lint job.sh\n  muster slurm lint job.sh --config /etc/slurm -- --nodes 2",
+    epilog="\b\nExamples:\n  muster slurm lint job.sh\n  muster slurm lint job.sh --config /etc/slurm -- --nodes 2\n"
+    "  muster slurm config check /etc/slurm",
 )
 def command() -> None:
-    """A Slurm cluster: what a script gets, and what is wrong with it."""
+    """A Slurm cluster: what scripts get, and what is wrong with them and with its configuration."""
