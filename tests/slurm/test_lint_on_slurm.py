@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from muster.answers.slurm_files import load_config
 from muster.slurm.lint import Lint, lint, site_of
+from muster.traces.slurm_conf import load_config
 from slurmdev import Slurm
 
 SAY = 'echo "RANK ${RANK:-$SLURM_PROCID} $SLURMD_NODENAME ${LOCAL_RANK:-$SLURM_LOCALID} ${CUDA_VISIBLE_DEVICES-none}"\n'

@@ -87,8 +87,8 @@ def _text(script: str) -> str:
 
 
 def _site(config: str | None, cluster: str | None) -> Callable[[Job], Site] | None:
-    from muster.answers.slurm_files import here, load_config
     from muster.slurm.lint import site_of
+    from muster.traces.slurm_conf import here, load_config
 
     if config is None and cluster is None:
         return None

@@ -31,6 +31,7 @@ def command() -> None:
       generate:mix=NAME       synthetic                  [pods seed load ...]
     Fleets come from:
       openb:NODES.csv         Alibaba 2023 nodes
+      slurm-conf:DIR          nodes of a slurm.conf
       alibaba2026:NODES.csv   Alibaba 2026 nodes         [memory_gib_per_cpu]
       kubectl:DUMP.json       kubectl get nodes,pods -A -o json      [pods=subtract]
       uniform:nodes=N         nodes that are alike       [gpus model cpu memory_gib gpu_memory_gib]

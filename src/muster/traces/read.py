@@ -28,12 +28,14 @@ FLEET_KINDS: Mapping[str, str] = {
     "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json; several files with commas, or a folder of them",
     "muster": "muster:FILE[.gz]: Muster's own format, or a snapshot",
     "alibaba2026": "alibaba2026:NODES.csv: Alibaba 2026 nodes",
+    "slurm-conf": "slurm-conf:DIR: the nodes of a slurm.conf, with gres.conf and topology.conf beside it",
     "example": "example: a bundled synthetic fleet of 150 nodes",
 }
 """Kind of fleet source to how it is written and what it is."""
 
 SNAPSHOT_KINDS: Mapping[str, str] = {
     "kubectl": "kubectl:DUMP.json: kubectl get nodes,pods -A -o json; several files with commas, or a folder of them",
+    "slurm-conf": "slurm-conf:DIR: the nodes of a slurm.conf, on which nothing runs",
     "muster": "muster:FILE: a snapshot that Muster wrote, or one as JSON or YAML",
 }
 """Kind of snapshot source to how it is written and what it is."""
@@ -118,6 +120,12 @@ def read_fleet(spec: str) -> tuple[Fleet, tuple[Skipped, ...]]:
             from muster.traces.fleets import ALIBABA2026_OPTIONS, read_alibaba2026
 
             return read_alibaba2026(parsed.path, parsed.checked(ALIBABA2026_OPTIONS, path=True)), ()
+        case "slurm-conf":
+            from muster.slurm.config.fleet import fleet_of
+            from muster.traces.slurm_conf import load_config
+
+            parsed.checked((), path=True)
+            return fleet_of(load_config([parsed.path])), ()
         case "kubectl":
             from muster.traces import kubectl
 
@@ -144,6 +152,9 @@ def read_snapshot_and_skipped(spec: str) -> tuple[Snapshot, tuple[Skipped, ...]]
     parsed.checked((), path=True)
     if parsed.kind == "muster":
         return read_snapshot_file(parsed.path), ()
+    if parsed.kind == "slurm-conf":
+        fleet, skipped = read_fleet(spec)
+        return Snapshot(fleet, source=spec), skipped
     from muster.traces.kubectl import read_kubectl
 
     dump = read_kubectl(parsed.path)

@@ -151,9 +151,10 @@ def _constant(look: Look, weights: dict[str, int]) -> Iterator[Hit]:
                 settings.get("PriorityWeightPartition"), what, "PriorityJobFactor= on the partitions, or weight 0"
             )
     if "slurmdbd" not in settings.text("AccountingStorageType").lower():
-        for name in ("Fairshare", "QOS", "Assoc"):
+        for name in ("Fairshare", "QOS", "Assoc", "Age"):
             if weights[name]:
-                what = f"PriorityWeight{name}={weights[name]} without slurmdbd: all jobs have the same, it cancels out"
+                harm = "Slurm ignores it" if name == "Age" else "all jobs have the same, it cancels out"
+                what = f"PriorityWeight{name}={weights[name]} without slurmdbd: {harm}"
                 yield Hit(
                     settings.get(f"PriorityWeight{name}"), what, "AccountingStorageType=accounting_storage/slurmdbd"
                 )

@@ -42,24 +42,26 @@ def accounting(look: Look) -> Iterator[Hit]:
     if not look.gpu_lines:
         return
     kind, tres = look.settings.get("AccountingStorageType"), look.settings.get("AccountingStorageTRES")
-    tracked = {each.lower() for each in look.settings.words("AccountingStorageTRES")}
     if kind is None or "slurmdbd" not in kind.value.lower():
-        what = "no slurmdbd: no accounts, no QOS and no fair share; past jobs are forgotten"
+        if tres is not None and any("/" in word for word in look.settings.words("AccountingStorageTRES")):
+            what = f"AccountingStorageTRES={tres.value} without slurmdbd: slurmctld does not start"
+            yield Hit(tres, what, "AccountingStorageType=accounting_storage/slurmdbd, or leave it out", ERROR)
+        what = "no slurmdbd: no accounts, no QOS and no fair share; GPUs are not counted, past jobs are forgotten"
         yield Hit(kind or look.gpu_lines[0].entry, what, "AccountingStorageType=accounting_storage/slurmdbd", NOTE)
+        return
+    tracked = {each.lower() for each in look.settings.words("AccountingStorageTRES")}
     if "gres/gpu" not in tracked:
         what = (
-            "AccountingStorageTRES has no gres/gpu: AllocTRES has no GPUs, so that they cannot be limited, "
-            "counted or billed"
+            "AccountingStorageTRES has no gres/gpu: AllocTRES has no GPUs, so that they cannot be limited, counted or "
+            "billed"
         )
-        yield Hit(
-            tres or look.gpu_lines[0].entry, what, f"AccountingStorageTRES={','.join([*sorted(tracked), 'gres/gpu'])}"
-        )
+        fix = f"AccountingStorageTRES={','.join([*sorted(tracked), 'gres/gpu'])}"
+        yield Hit(tres or look.gpu_lines[0].entry, what, fix)
     enforce = look.settings.get("AccountingStorageEnforce")
-    if kind is not None and "slurmdbd" in kind.value.lower():
-        words = {each.lower() for each in look.settings.words("AccountingStorageEnforce")}
-        if not words & {"limits", "all", "safe", "1"}:
-            what = "AccountingStorageEnforce has no limits: those of accounts and QOS are not kept"
-            yield Hit(enforce or kind, what, "AccountingStorageEnforce=associations,limits,qos,safe")
+    words = {each.lower() for each in look.settings.words("AccountingStorageEnforce")}
+    if not words & {"limits", "all", "safe", "1"}:
+        what = "AccountingStorageEnforce has no limits: those of accounts and QOS are not kept"
+        yield Hit(enforce or kind, what, "AccountingStorageEnforce=associations,limits,qos,safe")
 
 
 def nodes_that_come_back(look: Look) -> Iterator[Hit]:
