@@ -175,8 +175,8 @@ def _drowned(look: Look, weights: dict[str, int]) -> Iterator[Hit]:
             yield Hit(settings.get(f"PriorityWeight{name}"), what, f"at least {largest // 50}, or 0", NOTE)
     if weights["Fairshare"] and weights["Age"] >= weights["Fairshare"]:
         what = (
-            f"PriorityWeightAge={weights['Age']} is not below PriorityWeightFairshare={weights['Fairshare']}: "
-            f"whoever submits early and much waits his fair share out ({settings.text('PriorityMaxAge', '7-0')})"
+            f"PriorityWeightAge={weights['Age']} is not below PriorityWeightFairshare={weights['Fairshare']}: after "
+            f"{settings.text('PriorityMaxAge', '7-0')} a job goes before others, whatever its owner has used"
         )
         yield Hit(settings.get("PriorityWeightAge"), what, f"PriorityWeightAge={max(1, weights['Fairshare'] // 10)}")
 
