@@ -167,3 +167,30 @@ def test_what_is_not_counted_is_noted_each_time() -> None:
         ("Pod", "ns/a", "spec.containers.ports", 2),
         ("Pod", "ns/b", "spec.preemptionPolicy", 1),
     }
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"kueue.x-k8s.io/podset-required-topology": "example.com/room"},
+        {"kai.scheduler/topology-required-placement": "example.com/room"},
+        {"kueue.x-k8s.io/podset-slice-required-topology": "example.com/room", "kueue.x-k8s.io/podset-slice-size": "1"},
+    ],
+)
+def test_what_requires_a_level_that_is_not_known_is_not_placed_as_if_it_did_not(annotations: dict[str, str]) -> None:
+    there = node("n1", labels={"example.com/room": "r1", "topology.kubernetes.io/zone": "z1"})
+    found = translated(there, pod("a", 1, metadata={"annotations": annotations}))
+    assert found.seen["ns/a"].gates == ("no topology level example.com/room",)
+    assert found.snapshot.pending[0].not_before_s == math.inf
+    (note,) = found.notes
+    assert "example.com/room, which is no level of the topology here (topology.kubernetes.io/zone" in note.text
+    assert note.text.endswith(": it does not start")
+
+
+def test_a_group_that_requires_a_level_that_is_not_known_is_held_and_one_that_prefers_it_is_not() -> None:
+    group = thing(GROUP.replace("topology.kubernetes.io/zone", "example.com/room"))
+    held = translated(node("n1"), group, *map(in_group, ("p-1", "p-2", "p-3"))).seen["ns/g"]
+    assert held.gates == ("no topology level example.com/room",)
+    likes = {"kueue.x-k8s.io/podset-preferred-topology": "example.com/room"}
+    found = translated(node("n1"), pod("a", 1, metadata={"annotations": likes}))
+    assert (found.seen["ns/a"].gates, len(found.notes)) == ((), 1)

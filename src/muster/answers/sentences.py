@@ -314,8 +314,8 @@ def _held(facts: Facts) -> str:
     workload = facts.gang.workload
     if math.isinf(workload.not_before_s):
         return (
-            "It is held by a scheduling gate of its pods, by a volume claim of theirs that is not ready, or suspended: "
-            "it starts after somebody lets it go."
+            "It is held by a scheduling gate of its pods, by a volume claim of theirs that is not ready, by a topology "
+            "level that is not known here, or suspended: it starts after somebody lets it go."
         )
     again = f", after {plural(workload.failures, 'failure')}" if workload.failures else ""
     return f"It is held for {span(workload.not_before_s - facts.view.now_s)} more{again}."

@@ -119,6 +119,8 @@ class ClaimReader:
         """What keeps the gang from starting. Gates of Kueue are none: what it waits for is quota and room."""
         gates = {gate.name: None for pod in pods for gate in pod.spec.scheduling_gates or ()}
         found = [gate for gate in gates if not gate.startswith(KUEUE)]
+        if level := self._unknown_level(pods, said):
+            found.append(f"no topology level {level}")
         if said.hold:
             found.append(said.hold)
         elif self._queues.stopped(*_in_space(self._named(gang, pods, said), gang)):
@@ -177,8 +179,9 @@ class ClaimReader:
             if segment < count:
                 self._notes.add(kind, name, "slices", "do not divide its pods: all stand together")
             segment = 0
-        level = self._to_level(required, kind, name)
-        request = TopologyRequest(level, self._to_level(preferred, kind, name), segment if level else 0)
+        level = self._to_level(required, kind, name, required=True)
+        liked = self._to_level(preferred, kind, name, required=False)
+        request = TopologyRequest(level, liked, segment if level else 0)
         return replace(request, spread=level, at_most=segment) if said.spread and level and segment else request
 
     def _beside(self, request: TopologyRequest, pod: KubePod, pods: Sequence[KubePod], count: int) -> TopologyRequest:
@@ -247,9 +250,20 @@ class ClaimReader:
                     self._notes.add("Pod", name, f"spec.affinity.{field}", "what is only preferred is not counted")
         return request
 
-    def _to_level(self, label: str, kind: str, name: str) -> str:
+    def _unknown_level(self, pods: Sequence[KubePod], said: Declared) -> str:
+        """A level that is required and is none of the fleet's: nobody can tell where the gang may stand."""
+        annotated = next((pod.metadata for pod in pods if pod.metadata.annotations), None)
+        asked = [said.required]
+        if annotated is not None and not said.required:
+            asked = [annotated.annotation(REQUIRED, KAI_REQUIRED), annotated.annotation(SLICE_LEVEL)]
+        return next((label for label in asked if label and label not in self._level), "")
+
+    def _to_level(self, label: str, kind: str, name: str, *, required: bool) -> str:
         if label and label not in self._level:
-            self._notes.add(kind, name, "topology", f"asks for one {label}, a label that no node has: it is left out")
+            known = ", ".join(key for key in self._level if "/" in key) or "none"
+            then = "it does not start" if required else "it is left out"
+            what = f"asks for one {label}, which is no level of the topology here ({known}): {then}"
+            self._notes.add(kind, name, "topology", what)
         return self._level.get(label, "")
 
 
