@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -139,3 +141,17 @@ def test_the_command_as_a_document_and_a_page() -> None:
         assert title in page
     assert SIDE["gangs"] == SLURM != KUBERNETES
     assert not math.isnan(document["steps"][0]["value"])
+
+
+def test_the_page_has_the_figures_of_its_command() -> None:
+    """docs/explanation/slurm-or-kubernetes.md shows a run with default settings."""
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "slurm-or-kubernetes.md").read_text()
+    found = json.loads(CliRunner().invoke(main, ["plan", "hybrid", "--no-sensitivity", "-o", "json"]).output)
+    shown = re.findall(
+        r"^\| \**([\d+ ]+|one pool of 16)(?: nodes)?\** \| \**([\d,]+)\** \| (\d+) % \| (\d+) \|$", page, re.M
+    )
+    told = [
+        (str(row[0]).split(",")[0], f"{row[1]:,.0f}", f"{row[5]:.0f}", f"{row[7]:.0f}")
+        for row in found["tables"][0]["rows"]
+    ]
+    assert [tuple(each.strip() for each in one) for one in shown] == told

@@ -68,6 +68,7 @@ class Outcome(Struct, frozen=True):
         stranded: GPUs free on one side while work waited on the other.
         moves: nodes that would have to change sides a day for both to have what they need.
         unplaced: jobs that had not started at the end.
+        stops: gangs are stopped for services; else nobody is, and services only go first.
     """
 
     nodes: int
@@ -80,6 +81,7 @@ class Outcome(Struct, frozen=True):
     stranded: float
     moves: float
     unplaced: float
+    stops: bool = False
 
 
 # -- work
@@ -194,11 +196,12 @@ class Bench:
         self.fleet, self.jobs, self.days, self.weight, self.config = fleet, jobs, days, weight, config
         self.gpus_per_node = max(node.healthy_gpus for node in fleet)
         self._tick = tick
-        self._known: dict[tuple[int, int, bool], Outcome] = {}
+        self._known: dict[tuple[int, int, bool, bool], Outcome] = {}
 
     def pool(self, nodes: int) -> Outcome:
-        """One pool of the first so many nodes."""
-        return self._outcome(nodes, 0, pooled=True)
+        """One pool of the first so many nodes; with gangs stopped for services or not, whichever waits less."""
+        both = [self._outcome(nodes, 0, pooled=True, stops=stops) for stops in (False, True)]
+        return min(both, key=lambda one: one.score)
 
     def split(self, slurm_nodes: int) -> Outcome:
         """Slurm has the first so many nodes, Kubernetes the others."""
@@ -235,14 +238,14 @@ class Bench:
                 low = middle
         return high
 
-    def _outcome(self, nodes: int, slurm_nodes: int, *, pooled: bool) -> Outcome:
-        key = nodes, slurm_nodes, pooled
+    def _outcome(self, nodes: int, slurm_nodes: int, *, pooled: bool, stops: bool = False) -> Outcome:
+        key = nodes, slurm_nodes, pooled, stops
         if key not in self._known:
-            runs = [self._run(jobs, nodes, slurm_nodes, pooled=pooled) for jobs in self.jobs]
-            self._known[key] = _mean(runs)
+            runs = [self._run(jobs, nodes, slurm_nodes, pooled=pooled, stops=stops) for jobs in self.jobs]
+            self._known[key] = replace(_mean(runs), stops=stops)
         return self._known[key]
 
-    def _run(self, jobs: Sequence[Job], nodes: int, slurm_nodes: int, *, pooled: bool) -> Outcome:
+    def _run(self, jobs: Sequence[Job], nodes: int, slurm_nodes: int, *, pooled: bool, stops: bool) -> Outcome:
         """One seed."""
         until = self.days * DAY_S
         sides = [self.fleet.nodes[:nodes]]
@@ -251,7 +254,8 @@ class Bench:
         lives: list[Life] = []
         for side, own in enumerate(sides):
             mine = [job for job in jobs if pooled or SIDE[job.kind] == side]
-            run = ClusterRun(Snapshot(replace(self.fleet, nodes=tuple(own))), [job.work for job in mine], self.config)
+            works = [job.work if stops else replace(job.work, preemptible=False) for job in mine]
+            run = ClusterRun(Snapshot(replace(self.fleet, nodes=tuple(own))), works, self.config)
             run.run(until)
             lives += lives_of(run, mine, side, until)
             if self._tick is not None:

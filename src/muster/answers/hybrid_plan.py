@@ -15,6 +15,8 @@ from muster.model.fleet import Fleet
 from muster.planning.derivation import Derivation, Input, Origin, Result, Sensitivity, Step, Table
 from muster.planning.hybrid import HOURS_A_YEAR, WORKING_DAYS, bring_up_cost, yearly_cost
 
+ALIKE = 1.05
+"""Scores that differ by less are taken to be the same: chance moves them by as much."""
 MOST_RUNS_AT_SCALE = 4000
 """Jobs of a seed; more would take minutes."""
 
@@ -131,6 +133,8 @@ def _answer(best: Outcome, pool: Outcome, nodes: int, saved: int) -> str:
         more = best.score / pool.score if pool.score else math.inf
         times = f"{more:.1f} times" if math.isfinite(more) else "infinitely"
         return f"{split}; as one pool the same nodes make work wait less (the split {times} as long), but none can go."
+    if pool.score <= ALIKE * best.score:
+        return f"{split}; as one pool the same nodes make work wait about as long, divided otherwise among its kinds."
     return f"{split}, and less than in one pool: here the wall between them keeps small work out of the gangs' nodes."
 
 
@@ -172,7 +176,13 @@ def _gpu_hours(job: Job) -> float:
 def _steps(asked: Asked, best: Outcome, pool: Outcome, nodes: int, like: int, gpus: int) -> Iterator[Step]:
     yield Step("waiting with the best split", f"{best.slurm_nodes} + {nodes - best.slurm_nodes} nodes, simulated",
                best.score, "GPU-hours, weighed")  # fmt: skip
-    yield Step("waiting in one pool", f"{nodes} nodes, simulated", pool.score, "GPU-hours, weighed")
+    how = "are stopped for services" if pool.stops else "are not stopped: services only go first"
+    yield Step(
+        "waiting in one pool",
+        f"{nodes} nodes, simulated; gangs {how}, which waits less",
+        pool.score,
+        "GPU-hours, weighed",
+    )
     if like <= nodes:
         yield Step("fewest nodes of one pool that waits no longer", "bisection over simulations", like, "nodes")
         yield Step("k, nodes that the split costs", f"{nodes} - {like}", nodes - like, "nodes")
@@ -236,7 +246,8 @@ def _table(tried: Sequence[Outcome], pool: Outcome, nodes: int) -> Table:
         "Slurm + Kubernetes", "waiting GPU-h, weighed", "services delay s", "gangs delay s", "notebooks delay s",
         "services late %", "used %", "stranded GPUs", "moves a day", "not started",
     )  # fmt: skip
-    return Table("What was tried", columns, (*rows, (f"one pool of {nodes}", *_figures(pool))))
+    how = "gangs stopped" if pool.stops else "nobody stopped"
+    return Table("What was tried", columns, (*rows, (f"one pool of {nodes}, {how}", *_figures(pool))))
 
 
 def _figures(one: Outcome) -> tuple[float, ...]:
@@ -257,8 +268,8 @@ def _todo(best: Outcome, pool: Outcome, saved: int) -> Iterator[str]:
     if saved > 0:
         yield f"one pool, services first: it frees {saved} nodes, or takes that much more work"
         yield "until then, let idle nodes of one side take preemptible, checkpointed work of the other"
-    elif best.score > pool.score:
-        yield "the pool waits less, though no node can go: it buys shorter waits"
+    elif ALIKE * best.score >= pool.score:
+        yield "one pool waits no longer, and services start at once there: decide by people and bring-up"
     else:
         yield f"keep the split at {best.slurm_nodes} + {best.nodes - best.slurm_nodes}; look again when shares change"
     yield "try it on your own work: muster plan hybrid --workload TRACE --fleet FLEET"

@@ -129,7 +129,7 @@ def _mix(given: dict[str, Any], fleet: Fleet, origins: dict[str, Origin]) -> Mix
         raise InputError("is of made work", field=f"--{next(iter(said))}", hint="leave out --workload, or the share")
     if not said and given["source"] is not None:
         most = max(node.healthy_gpus for node in fleet)
-        held = dict.fromkeys(CLASSES, 0.0)
+        held: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
         for run in view_of(given["source"], None, ()).snapshot.running:
             held[class_of(run.workload, most)] += run.workload.gpu_milli
         if sum(held.values()):
