@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.errors import InputError
 from muster.slurm.conf import Gres, SlurmConf, gres_of, read_slurm_conf
 from muster.slurm.conf_gres import read_cgroup_conf, read_gres_conf
-from muster.slurm.conf_keys import GONE, NODE, PARTITION, SINCE, SLURM
+from muster.slurm.conf_keys import CGROUP, CGROUP_GONE, GONE, NODE, PARTITION, SCHEDULER_OPTIONS, SLURM
 from muster.slurm.conf_lines import Setting, read_lines
 
 
@@ -238,5 +238,5 @@ def test_the_tables_name_keys_that_are_known() -> None:
     assert set(GONE) <= set(SLURM.names)
     for keys in (SLURM, NODE, PARTITION):
         assert len(set(map(str.lower, keys.names))) == len(keys.names)
-    known = {name for keys in (SLURM, NODE, PARTITION) for name in keys.names}
-    assert {"HashPlugin", "MaxCPUsPerSocket"} <= set(SINCE) & known
+    assert set(CGROUP_GONE) <= set(CGROUP.names)
+    assert len(set(SCHEDULER_OPTIONS)) == len(SCHEDULER_OPTIONS)

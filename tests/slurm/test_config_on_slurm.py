@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from muster.slurm.config.fleet import fleet_of
 from muster.slurm.config.generate import Wanted, generate
 from muster.traces import read_fleet
 from muster.traces.slurm_conf import load_config, read_conf_text
-from slurmdev import Slurm
+from slurmdev import Settings, Slurm
 
 
 def free_port() -> int:
@@ -171,3 +171,40 @@ def test_what_is_said_not_to_start_does_not(slurm: Slurm, tmp_path: Path, rule: 
     )
     assert done.returncode != 0
     assert re.search(said, done.stderr + done.stdout), (done.stderr + done.stdout)[-800:]
+
+
+def test_what_is_said_of_gres_conf_happens_to_the_node(start_slurm: Callable[[Settings], Slurm]) -> None:
+    slurm = start_slurm(Settings(nodes=1, accounting=False))
+    gres = slurm.conf.parent / "gres.conf"
+    right = gres.read_text()
+
+    def node() -> str:
+        return slurm.run("scontrol", "show", "node", "gpu01")
+
+    for rule, text in (
+        ("gres-counts", right.replace("[0-7]", "[0-6]")),
+        ("gres-types", right.replace("Type=h100", "Type=h200")),
+        ("gres-counts", "# nothing\n"),
+    ):
+        gres.write_text(text)
+        errors = {each.rule for each in check(load_config([str(slurm.conf)])) if each.severity == "error"}
+        assert errors == {rule}
+        slurm.restart("slurmctld")
+        slurm.restart("gpu01")
+        slurm.wait("the node was invalid", lambda: "INVALID_REG" in node(), 20)
+        assert "gres/gpu count reported lower than configured (7 < 8)" in node()  # of the first time: a reason stays
+        gres.write_text(right)
+        assert not {each.rule for each in check(load_config([str(slurm.conf)])) if each.severity == "error"}
+        slurm.restart("slurmctld")
+        slurm.restart("gpu01")
+        slurm.wait("the node was valid", lambda: "INVALID_REG" not in node(), 20)
+
+
+def test_a_typo_in_the_schedulers_options_is_passed_over_without_a_word(
+    start_slurm: Callable[[Settings], Slurm],
+) -> None:
+    slurm = start_slurm(Settings(nodes=1, accounting=False, parameters=("SchedulerParameters=bf_windw=5,bf_continue",)))
+    found = {each.rule: each.what for each in check(load_config([str(slurm.conf)]))}
+    assert "has no bf_windw: Slurm passes over it without a word" in found["scheduler-option"]
+    log = (slurm.folder / "log" / "slurmctld.log").read_text()
+    assert not [line for line in log.splitlines() if "windw" in line and "error" in line]

@@ -1,12 +1,10 @@
-"""The keys that Slurm's configuration files know, and since or until when where that is not 22.05 to today.
+"""The keys that Slurm's configuration files know, from 22.05 to 26.05, and those that were replaced.
 
-Sources: slurm.conf(5), gres.conf(5), cgroup.conf(5) and topology.conf(5) of Slurm 22.05.8; what came and went after it:
-SchedMD/slurm RELEASE_NOTES of 23.02, 23.11, 24.05, 24.11 and 25.05, CHANGELOG/slurm-25.11.md and slurm-26.05.md.
+Sources: slurm.conf(5), gres.conf(5), cgroup.conf(5) and topology.conf(5) of Slurm 22.05.8, and of newer versions as far
+as they differ. A key more in these tables does no harm: they are there to tell a typo from a key.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from muster.slurm.conf_lines import Keys
 
@@ -88,53 +86,56 @@ CGROUP = Keys(
 TOPOLOGY = Keys("topology.conf", "SwitchName Switches Nodes LinkSpeed BlockName BlockSizes")
 
 
-class Gone(NamedTuple):
-    """A key that is not read any more: since which Slurm, and what to do."""
-
-    since: str
-    instead: str
-
-
 GONE = {
-    "AccountingStorageLoc": Gone("24.05", "leave it out: slurmdbd knows its database"),
-    "AccountingStoreJobComment": Gone("21.08", "AccountingStoreFlags=job_comment"),
-    "AcctGatherInfinibandType": Gone("17.11", "AcctGatherInterconnectType"),
-    "BackupAddr": Gone("23.11", "a second SlurmctldHost=NAME(ADDRESS)"),
-    "BackupController": Gone("23.11", "a second SlurmctldHost=NAME"),
-    "ControlAddr": Gone("23.11", "SlurmctldHost=NAME(ADDRESS)"),
-    "ControlMachine": Gone("23.11", "SlurmctldHost=NAME"),
-    "CoreSpecPlugin": Gone("23.11", "leave it out"),
-    "CryptoType": Gone("19.05", "CredType"),
-    "ExtSensorsFreq": Gone("24.05", "leave it out"),
-    "ExtSensorsType": Gone("24.05", "leave it out"),
-    "FastSchedule": Gone("20.02", "SlurmdParameters=config_overrides, where hardware differs from this file"),
-    "GetEnvTimeout": Gone("25.05", "leave it out"),
-    "KeepAliveTime": Gone("22.05", "CommunicationParameters=keepalivetime=..."),
-    "LaunchType": Gone("23.11", "leave it out"),
-    "PowerParameters": Gone("24.05", "leave it out"),
-    "PowerPlugin": Gone("24.05", "leave it out"),
-    "RoutePlugin": Gone("23.11", "TopologyParam=RouteTree in the place of route/topology"),
-    "SchedulerAuth": Gone("17.02", "leave it out"),
+    "AccountingStorageLoc": "leave it out: slurmdbd knows its database",
+    "AccountingStoreJobComment": "AccountingStoreFlags=job_comment",
+    "AcctGatherInfinibandType": "AcctGatherInterconnectType",
+    "BackupAddr": "a second SlurmctldHost=NAME(ADDRESS)",
+    "BackupController": "a second SlurmctldHost=NAME",
+    "ControlAddr": "SlurmctldHost=NAME(ADDRESS)",
+    "ControlMachine": "SlurmctldHost=NAME",
+    "CoreSpecPlugin": "leave it out",
+    "CryptoType": "CredType",
+    "ExtSensorsFreq": "leave it out",
+    "ExtSensorsType": "leave it out",
+    "FastSchedule": "SlurmdParameters=config_overrides, where hardware differs from this file",
+    "GetEnvTimeout": "leave it out",
+    "KeepAliveTime": "CommunicationParameters=keepalivetime=...",
+    "LaunchType": "leave it out",
+    "PowerParameters": "leave it out",
+    "PowerPlugin": "leave it out",
+    "RoutePlugin": "TopologyParam=RouteTree in the place of route/topology",
+    "SchedulerAuth": "leave it out",
 }
-"""Keys of slurm.conf that newer Slurms do not read."""
+"""Keys of slurm.conf that older Slurms read and newer ones do not, and what to write instead."""
 
 CGROUP_GONE = {
-    "CgroupAutomount": Gone("24.05", "leave it out"),
-    "AllowedKmemSpace": Gone("24.05", "leave it out"),
-    "ConstrainKmemSpace": Gone("24.05", "leave it out"),
-    "MaxKmemPercent": Gone("24.05", "leave it out"),
-    "MinKmemSpace": Gone("24.05", "leave it out"),
-    "TaskAffinity": Gone("22.05", "TaskPlugin=task/affinity in slurm.conf"),
+    "CgroupAutomount": "leave it out",
+    "AllowedKmemSpace": "leave it out",
+    "ConstrainKmemSpace": "leave it out",
+    "MaxKmemPercent": "leave it out",
+    "MinKmemSpace": "leave it out",
+    "TaskAffinity": "TaskPlugin=task/affinity in slurm.conf",
 }
+"""The same of cgroup.conf."""
 
-SINCE = {
-    "CertgenType": "25.05", "CertgenParameters": "25.05", "CertmgrType": "25.05", "CertmgrParameters": "25.05",
-    "DataParserParameters": "24.05", "EpilogTimeout": "24.11", "HashPlugin": "23.02", "HttpParserType": "25.05",
-    "MaxBatchRequeue": "25.05", "MetricsType": "25.11", "NamespaceType": "25.11", "PreemptParameters": "25.05",
-    "PrologTimeout": "24.11", "SuspendExcStates": "23.02", "TLSParameters": "25.05", "TLSType": "25.05",
-    "UrlParserType": "25.05", "GresConf": "25.05", "RestrictedCoresPerGPU": "24.05", "Topology": "25.05",
-    "ExclusiveTopo": "24.05", "MaxCPUsPerSocket": "23.02", "BlockName": "23.11", "BlockSizes": "24.05",
-    "CgroupSlice": "25.05", "SignalChildrenProcesses": "22.05", "EnableControllers": "23.11",
-    "SystemdTimeout": "23.11", "EnableExtraControllers": "24.11",
-}  # fmt: skip
-"""Keys that an older Slurm does not know, with the first that does."""
+SCHEDULER_OPTIONS = Keys(
+    "SchedulerParameters",
+    """
+    allow_zero_lic assoc_limit_stop batch_sched_delay bb_array_stage_cnt bf_allow_magnetic_slot bf_busy_nodes
+    bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses
+    bf_max_job_array_resv bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user
+    bf_max_job_user_part bf_max_time bf_min_age_reserve bf_min_prio_reserve bf_node_space_size
+    bf_one_resv_per_job bf_resolution bf_running_job_reserve bf_topopt_enable bf_topopt_iterations bf_window
+    bf_window_linear bf_yield_interval bf_yield_sleep build_queue_timeout correspond_after_task_cnt
+    default_queue_depth defer defer_batch delay_boot disable_hetjob_steps disable_job_shrink enable_hetjob_steps
+    enable_job_state_cache enable_user_top extra_constraints ignore_constraint_validation ignore_numa
+    ignore_prefer_validation max_array_tasks max_rpc_cnt max_sched_time max_script_size max_submit_line_size
+    max_switch_wait no_backup_scheduling no_env_cache nohold_on_prolog_fail pack_serial_at_end
+    partition_job_depth permit_job_expansion preempt_reorder_count preempt_send_user_signal preempt_strict_order
+    preempt_youngest_first reduce_completing_frag requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
+    sched_interval sched_max_job_start sched_min_interval spec_cores_first step_retry_count step_retry_time
+    time_min_as_soft_limit whole_hetjob
+    """,
+).names
+"""Options of SchedulerParameters, with those of newer versions."""

@@ -67,8 +67,8 @@ def gres_types(look: Look) -> Iterator[Hit]:
             if types and wrong and not detects:
                 place = next(each.entry for each in mine if each.type in wrong)
                 what = (
-                    f"{compress(names)}: type {', '.join(wrong)} here and {', '.join(sorted(types))} in "
-                    "slurm.conf: slurmd counts no GPU of the type that jobs ask for"
+                    f"{compress(names)}: type {', '.join(wrong)} here and {', '.join(sorted(types))} in slurm.conf: "
+                    "the nodes are drained, as none of the type that slurm.conf has is there"
                 )
                 yield Hit(place, what, f"Type={sorted(types)[0]}")
 
@@ -127,7 +127,7 @@ def cores_of_gpus(look: Look) -> Iterator[Hit]:
                     cpus = f", {line.cpus} CPUs with threads" if line.cpus != line.cores else ""
                     what = (
                         f"{compress(names)}: core {max(each.cores)}, and the nodes have {line.cores} cores{cpus}: "
-                        "the node is set invalid"
+                        "those beyond are ignored, and from 25.05.3 on the node is set invalid"
                     )
                     yield Hit(each.entry, what, f"Cores= within 0-{line.cores - 1}: cores, not threads")
             lacking = [each for each in mine if each.name == "gpu" and each.cores is None]
@@ -150,8 +150,8 @@ def cpu_counts(look: Look) -> Iterator[Hit]:
         threads = line.cores * settings.integer("ThreadsPerCore", 1)
         if line.cpus not in (line.cores, threads):
             what = (
-                f"{line.entry.name}: CPUs={line.cpus}, and sockets x cores x threads are {threads}: slurmctld "
-                f"takes CPUs={threads} or refuses the node"
+                f"{line.entry.name}: CPUs={line.cpus}, and sockets x cores x threads are {threads}: slurmctld takes "
+                f"{threads} instead"
             )
             yield Hit(given, what, f"leave CPUs out, or CPUs={threads}")
 
@@ -228,7 +228,8 @@ RULES = (
     Rule("gres-type-list", _FAMILY, ERROR, "GresTypes lacks a resource of the nodes", "slurm.conf(5): GresTypes",
          gres_type_list),
     Rule("device-twice", _FAMILY, ERROR, "one device on two lines", "gres.conf(5): File", device_twice),
-    Rule("cores-of-gpus", _FAMILY, ERROR, "Cores= beyond those of the node", "gres.conf(5): Cores", cores_of_gpus),
+    Rule("cores-of-gpus", _FAMILY, ERROR, "Cores= beyond those of the node",
+         "gres.conf(5): Cores; CHANGELOG/slurm-25.05.md", cores_of_gpus),
     Rule("cpu-counts", _FAMILY, WARNING, "CPUs do not fit sockets, cores and threads", "slurm.conf(5): NodeName, CPUs",
          cpu_counts),
     Rule("no-memory", _FAMILY, ERROR, "nodes without memory", "slurm.conf(5): NodeName, RealMemory", no_memory),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.errors import near
+from muster.slurm.conf_keys import SCHEDULER_OPTIONS
 from muster.slurm.config.findings import ERROR, NOTE, WARNING, Hit, Look, Rule
 
 BF_WINDOW_MIN, BF_RESOLUTION_S, BF_MAX_JOB_TEST, QUEUE_DEPTH, MAX_JOB_COUNT = 1440, 60, 500, 100, 10_000
@@ -22,6 +24,15 @@ def scheduler_type(look: Look) -> Iterator[Hit]:
     if setting is not None and "backfill" not in setting.value.lower():
         what = f"{setting.value}: while the first job waits for its nodes, nothing behind it starts"
         yield Hit(setting, what, "SchedulerType=sched/backfill")
+
+
+def options(look: Look) -> Iterator[Hit]:
+    """An option that there is not is passed over without a word."""
+    setting = look.settings.get("SchedulerParameters")
+    for name in look.scheduler:
+        if setting is not None and name not in SCHEDULER_OPTIONS:
+            hint = near(name, SCHEDULER_OPTIONS) or "take it out, unless your Slurm is newer than 26.05"
+            yield Hit(setting, f"SchedulerParameters has no {name[:40]}: Slurm passes over it without a word", hint)
 
 
 def window(look: Look) -> Iterator[Hit]:
@@ -231,6 +242,8 @@ _GUIDE = "Slurm, Scheduling Configuration Guide (sched_config.html)"
 RULES = (
     Rule("no-backfill", _FAMILY, WARNING, "jobs start strictly in order", "slurm.conf(5): SchedulerType",
          scheduler_type),
+    Rule("scheduler-option", _FAMILY, WARNING, "an option of SchedulerParameters that there is not",
+         "slurm.conf(5): SchedulerParameters", options),
     Rule("backfill-window", _FAMILY, WARNING, "backfill does not look as far as jobs run",
          "slurm.conf(5): SchedulerParameters, bf_window", window),
     Rule("time-limits", _FAMILY, WARNING, "partitions without MaxTime or DefaultTime", _GUIDE, limits),

@@ -17,14 +17,12 @@ def unknown_keys(look: Look) -> Iterator[Hit]:
 
 def old_keys(look: Look) -> Iterator[Hit]:
     """Keys that newer Slurms do not read."""
-    for setting in look.settings:
-        if setting.key in GONE:
-            gone = GONE[setting.key]
-            yield Hit(setting, f"{setting.key} is not read from Slurm {gone.since} on", gone.instead)
-    for setting in look.config.cgroup.settings if look.config.cgroup is not None else ():
-        if setting.key in CGROUP_GONE:
-            gone = CGROUP_GONE[setting.key]
-            yield Hit(setting, f"{setting.key} is not read from Slurm {gone.since} on", gone.instead)
+    cgroup = look.config.cgroup
+    for settings, gone in ((look.settings, GONE), (cgroup.settings if cgroup is not None else (), CGROUP_GONE)):
+        for setting in settings:
+            if setting.key in gone:
+                what = f"{setting.key} is not read any more by newer Slurms"
+                yield Hit(setting, what, gone[setting.key])
 
 
 def twice(look: Look) -> Iterator[Hit]:
@@ -118,7 +116,7 @@ def size(look: Look) -> Iterator[Hit]:
 _FAMILY = "service"
 RULES = (
     Rule("unknown-key", _FAMILY, ERROR, "a key that there is not", "slurm.conf(5): PARAMETERS", unknown_keys),
-    Rule("old-key", _FAMILY, WARNING, "a key that is not read any more", "Slurm, RELEASE_NOTES of the version named",
+    Rule("old-key", _FAMILY, WARNING, "a key that is not read any more", "Slurm, RELEASE_NOTES",
          old_keys),
     Rule("given-twice", _FAMILY, WARNING, "a key with two values", "slurm.conf(5)", twice),
     Rule("accounting", _FAMILY, WARNING, "GPUs are not accounted for",

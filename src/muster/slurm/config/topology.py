@@ -27,7 +27,7 @@ def plugin_and_file(look: Look) -> Iterator[Hit]:
             )
             yield Hit(plugin, what, f"TopologyPlugin=topology/{topology.kind}", ERROR)
     elif topology is None and kind in (TREE, BLOCK):
-        yield Hit(plugin, f"topology/{kind} without a topology.conf: slurmctld does not start, or knows of no switches",
+        yield Hit(plugin, f"topology/{kind} without a topology.conf: slurmctld does not start",
                   "muster slurm config generate writes one from a fleet", ERROR)  # fmt: skip
     elif topology is None and look.nodes > 32:
         what = f"no topology: a gang may lie on any of {look.nodes:,} nodes, across all switches"
