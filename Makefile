@@ -74,7 +74,7 @@ lock:
 	$(VENV)/bin/python -m pip install --quiet uv
 	$(VENV)/bin/uv pip compile --quiet --universal --no-header --no-emit-index-url --group dev --group docs pyproject.toml -o requirements.lock
 	@# of the image: with hashes, and what builds the wheel apart
-	$(VENV)/bin/uv pip compile --quiet --universal --no-header --no-emit-index-url --no-annotate --generate-hashes --extra kubernetes pyproject.toml -o deploy/image/requirements.lock
+	$(VENV)/bin/uv pip compile --quiet --universal --no-header --no-emit-index-url --no-annotate --generate-hashes --extra kubernetes --extra telemetry pyproject.toml -o deploy/image/requirements.lock
 	echo 'hatchling>=1.25' | $(VENV)/bin/uv pip compile --quiet --universal --no-header --no-emit-index-url --no-annotate --generate-hashes - -o deploy/image/build.lock
 
 clean:

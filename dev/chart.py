@@ -20,7 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from muster.engine.config import Config
 from muster.kube.kinds import STRUCTS
 from muster.service.scheduler.figures import Figures
-from muster.service.scheduler.settings import LeaderElection, SchedulerSettings
+from muster.service.scheduler.settings import LeaderElection, SchedulerSettings, Telemetry
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -42,7 +42,13 @@ def made() -> dict[Path, str]:
         CHART / "values.schema.json": values_schema(),
         CHART / "README.md": between(CHART / "README.md", "values", values_table()),
         ROOT / CONFIG_PAGE: between(
-            ROOT / CONFIG_PAGE, "leader", fields_table(LeaderElection), "fields", fields_table(SchedulerSettings)
+            ROOT / CONFIG_PAGE,
+            "leader",
+            fields_table(LeaderElection),
+            "telemetry",
+            fields_table(Telemetry),
+            "fields",
+            fields_table(SchedulerSettings),
         ),
         ROOT / METRICS_PAGE: between(ROOT / METRICS_PAGE, "metrics", metrics_table()),
     }
@@ -69,6 +75,7 @@ def values_schema() -> str:
     fields = {name: of for name, of in file["SchedulerSettings"]["properties"].items() if name not in OF_THE_CHART}
     fields["scheduling"] = _strict(engine["properties"])
     lease = file["LeaderElection"]["properties"]
+    fields["telemetry"] = _strict(file["Telemetry"]["properties"])
     fields["leaderElection"] = _strict({"durationSeconds": lease["durationSeconds"]})
     schema["properties"]["config"] = _strict(fields)
     return json.dumps(schema, indent=2) + "\n"
@@ -138,7 +145,7 @@ def _meanings(text: str) -> dict[str, str]:
 
 def _linked(text: str) -> str:
     """References to other parts of the file as links."""
-    return text.replace("`LeaderElection`", "[below](#leaderelection)")
+    return text.replace("`LeaderElection`", "[below](#leaderelection)").replace("`Telemetry`", "[below](#telemetry)")
 
 
 def _range(of: dict[str, Any]) -> str:

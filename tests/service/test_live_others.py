@@ -4,6 +4,7 @@ The oracle is written from the documentation of Kubernetes (Assigning Pods to No
 and shares no code with what it checks: it admits a pod on a node by counting all pods by hand.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import random
@@ -193,8 +194,9 @@ class Oracle:
         self.leaving: set[str] = set()
 
     def admits(self, pod: KubePod, on: str) -> bool:
-        raw, labels = msgspec.to_builtins(pod), pod.metadata.labels or {}
-        asked = (raw["spec"].get("affinity") or {}) | {}
+        raw: dict[str, Any] = msgspec.to_builtins(pod)
+        labels = pod.metadata.labels or {}
+        asked: dict[str, Any] = raw["spec"].get("affinity") or {}
         here = self.nodes[on]
         beside = self._terms(asked, "podAffinity")
         if beside:
@@ -222,7 +224,8 @@ class Oracle:
 
     @staticmethod
     def _terms(asked: dict[str, Any], field: str) -> list[dict[str, Any]]:
-        return (asked.get(field) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        found: dict[str, Any] = asked.get(field) or {}
+        return found.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
     def _evenly(self, each: dict[str, Any], labels: dict[str, str], here: dict[str, str]) -> bool:
         key, selector = each["topologyKey"], each["labelSelector"]

@@ -41,7 +41,7 @@ def claim(cluster: Cluster, name: str, of: str = "fast", size: str = "10Gi", **a
 
 def volume(cluster: Cluster, name: str, on: str = "", of: str = "local", size: str = "10Gi", **more: Any) -> None:
     terms = [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [on]}]}]
-    spec = {"storageClassName": of, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}}
+    spec: dict[str, Any] = {"storageClassName": of, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}}
     if on:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     put(cluster, VOLUMES, metadata={"name": name}, spec=spec | more, status={"phase": "Available"})
@@ -280,25 +280,20 @@ def test_a_volume_is_made_only_where_its_class_can(says: dict[str, Any], names: 
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("of", "why"),
     [
-        (lambda cluster: None, "pod p-0: its claim data is not there: make it, or take it out of the pod."),
-        (
-            lambda cluster: claim(cluster, "data", "gone"),
-            "its claim data is of storage class gone, which is not there.",
-        ),
-        (
-            lambda cluster: claim(cluster, "data", "soon"),
-            "its claim data is not bound yet, which storage class soon does before its pod has a node.",
-        ),
-        (lambda cluster: claim(cluster, "data", ""), "its claim data is not bound, and names no storage class"),
+        (None, "pod p-0: its claim data is not there: make it, or take it out of the pod."),
+        ("gone", "its claim data is of storage class gone, which is not there."),
+        ("soon", "its claim data is not bound yet, which storage class soon does before its pod has a node."),
+        ("", "its claim data is not bound, and names no storage class"),
     ],
 )
-def test_a_claim_that_is_not_ready_is_told(made: Any, why: str) -> None:
+def test_a_claim_that_is_not_ready_is_told(of: str | None, why: str) -> None:
     cluster = Cluster([node("n0")])
     storage_class(cluster, "soon", mode="Immediate")
     cluster.put(VOLUME_CLAIMS, KubeClaim(Meta("another", "ns")))
-    made(cluster)
+    if of is not None:
+        claim(cluster, "data", of)
     cluster.put_pod("p-0", 8, **uses("data"))
     cluster.settle()
     assert why in cluster.state.notes["ns/p-0"]

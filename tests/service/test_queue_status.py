@@ -1,5 +1,6 @@
 """What the status of a Queue object says, and what work that names no queue is told."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import msgspec

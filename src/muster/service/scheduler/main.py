@@ -86,6 +86,7 @@ async def run(
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+            process.tracing.end()
             if listening is not None:
                 await listening.cleanup()
             if process.shadow is not None and report is not None:

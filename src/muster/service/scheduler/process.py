@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct
 
@@ -32,6 +33,7 @@ from muster.service.scheduler.settings import SchedulerSettings
 from muster.service.scheduler.shadow import Shadow
 from muster.service.scheduler.state import LiveState
 from muster.service.scheduler.teller import Event, Teller
+from muster.service.scheduler.tracing import Tracing, tracing_of
 from muster.service.scheduler.troubles import Troubles
 from muster.service.scheduler.usage import write_statuses
 from muster.service.scheduler.writer import Bind, Stop, Write, Writer
@@ -60,13 +62,19 @@ class SchedulerProcess:
         identity: who it is, in the lease and in events.
         rng: for jitter.
         clock: see `Clock`.
+        tracing: makes traces; None: as the settings say.
+
+    Raises:
+        InputError: telemetry is on, and its packages are not installed.
     """
 
     def __init__(
-        self, server: ApiServer, settings: SchedulerSettings, identity: str, rng: random.Random, clock: Clock
-    ) -> None:
+        self, server: ApiServer, settings: SchedulerSettings, identity: str, rng: random.Random, clock: Clock,
+        tracing: Tracing | None = None,
+    ) -> None:  # fmt: skip
         self._server, self.settings, self.identity, self._rng, self._clock = server, settings, identity, rng, clock
         self.figures, self._troubles = Figures(), Troubles()
+        self.tracing = tracing or tracing_of(settings.telemetry, identity)
         self.world = World()
         self.state = LiveState(self.world, settings.config, settings.scheduler_name, all_pods=settings.shadow)
         self._wake = asyncio.Event()
@@ -80,8 +88,9 @@ class SchedulerProcess:
             trouble=self._troubles.say,
         )  # fmt: skip
         self._writer = Writer(
-            server, settings.writes_at_once, self._may_write, self._done, self.figures, rng, self._troubles
-        )
+            server, settings.writes_at_once, self._may_write, self._done, self.figures, rng, self._troubles,
+            self.tracing,
+        )  # fmt: skip
         self._teller = Teller(
             server, identity, settings.writes_of_messages_per_second, settings.message_seconds, self._may_write,
             self.figures, self._troubles,
@@ -165,14 +174,20 @@ class SchedulerProcess:
 
     async def cycle(self) -> None:
         """Enter what changed, decide, and send what is to be written."""
-        now_s, state = self._clock.now_s(), self.state
+        with self.tracing.span("cycle") as told:
+            await self._cycle(told)
+
+    async def _cycle(self, told: dict[str, Any]) -> None:
+        now_s, state, span = self._clock.now_s(), self.state, self.tracing.span
         self.beat_s = time.monotonic()
-        with self.figures.refresh_s.time():
-            late = state.overdue(now_s, self.settings.partial_timeout_seconds, self.settings.volume_timeout_seconds)
+        with self.figures.refresh_s.time(), span("refresh"):
+            late = state.overdue(
+                now_s, self.settings.partial_timeout_seconds, self.settings.volume_timeout_seconds
+            )  # fmt: skip
             state.refresh(now_s)
         scheduler = state.scheduler
         assert scheduler is not None
-        with self.figures.cycle_s.time():
+        with self.figures.cycle_s.time(), span("plan", **{"muster.waiting": len(scheduler.pending)}):
             # the books are changed only here and in `refresh`; what is watched meanwhile waits for the next
             plan = await asyncio.to_thread(self.shadow.decide if self.shadow is not None else scheduler.cycle, now_s)
         if self.shadow is not None:
@@ -181,9 +196,11 @@ class SchedulerProcess:
                 log.info(message, extra=extra)
             return
         self._next_s = min(scheduler.next_s(now_s), scheduler.next_start_s(now_s))
-        writes = [*late, *state.act(plan, now_s)]
-        for write in writes:
-            self._writer.add(write)
+        with span("commit"):
+            writes = [*late, *state.act(plan, now_s)]
+            for write in writes:
+                self._writer.add(write)
+        told["muster.decisions"], told["muster.writes"] = len(plan.decisions), len(writes)
         self._report(plan, writes, now_s)
         if state.has_news:
             self._wake.set()

@@ -35,6 +35,22 @@ class LeaderElection(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     duration_seconds: Annotated[float, Meta(ge=1, le=600)] = 15.0
 
 
+class Telemetry(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Traces by OpenTelemetry.
+
+    Attributes:
+        enabled: whether any are made; it needs the extra `telemetry`.
+        endpoint: where they are sent, by OTLP over HTTP.
+        service_name: the service's name in them.
+        sample: the part of all cycles that is traced.
+    """
+
+    enabled: bool = False
+    endpoint: Annotated[str, Meta(pattern=r"^https?://.+")] = "http://localhost:4318/v1/traces"
+    service_name: Annotated[str, Meta(min_length=1, max_length=255)] = "muster-scheduler"
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+
+
 class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What a configuration file says.
 
@@ -51,6 +67,7 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
         writes_of_messages_per_second: most conditions and events a second; bindings go first.
         events_of_bindings: whether each bound pod gets an event.
         usage_seconds: how often the use of each queue is written to its status.
+        telemetry: see `Telemetry`.
         shadow: only log what it would do.
     """
 
@@ -67,6 +84,7 @@ class SchedulerSettings(Struct, frozen=True, rename="camel", forbid_unknown_fiel
     writes_of_messages_per_second: Annotated[float, Meta(ge=0, le=10_000)] = 50.0
     events_of_bindings: bool = True
     usage_seconds: Seconds = 60.0
+    telemetry: Telemetry = field(default_factory=Telemetry)
     shadow: bool = False
 
     @property

@@ -10,6 +10,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ from muster.backends.kubernetes.commit import Outcome, PodKey, bind, evict
 from muster.backends.kubernetes.reflector import Pause
 from muster.service.scheduler.claims import ClaimWrite, reserve
 from muster.service.scheduler.figures import Figures
+from muster.service.scheduler.tracing import Tracing
 from muster.service.scheduler.troubles import Troubles
 from muster.service.scheduler.volumes import VolumeWrite, provide
 
@@ -45,6 +47,19 @@ Write = Bind | Stop | VolumeWrite
 """All that is written of a plan."""
 
 
+_NAMES = {Bind: "bind", Stop: "stop", VolumeWrite: "volume"}
+
+
+def _about(write: Write) -> dict[str, str]:
+    """What a span of a write says."""
+    if isinstance(write, VolumeWrite):
+        return {"muster.gang": write.gang, "k8s.namespace.name": write.namespace, "muster.claim": write.claim}
+    where = {"k8s.node.name": write.node} if isinstance(write, Bind) else {}
+    return {
+        "muster.gang": write.gang, "k8s.namespace.name": write.pod.namespace, "k8s.pod.name": write.pod.name, **where,
+    }  # fmt: skip
+
+
 class Writer:
     """Sends writes, at most so many at once.
 
@@ -56,23 +71,25 @@ class Writer:
         figures: counts.
         rng: for jitter.
         troubles: told what is refused.
+        tracing: each write is a span of the cycle that decided on it.
     """
 
     def __init__(
         self, server: ApiServer, at_once: int, may_write: Callable[[], bool],
         done: Callable[[Write, Outcome], None], figures: Figures, rng: random.Random,
-        troubles: Troubles,
+        troubles: Troubles, tracing: Tracing,
     ) -> None:  # fmt: skip
+        self._tracing = tracing
         self._server, self._may_write, self._done = server, may_write, done
         self._figures, self._rng, self._troubles = figures, rng, troubles
-        self._waiting: deque[Write] = deque()
+        self._waiting: deque[tuple[Write, Any]] = deque()
         self._more = asyncio.Event()
         self._at_once = at_once
         self.under_way = 0
 
     def add(self, write: Write) -> None:
         """Enter a write."""
-        self._waiting.append(write)
+        self._waiting.append((write, self._tracing.context()))
         self._more.set()
 
     def clear(self) -> None:
@@ -95,11 +112,13 @@ class Writer:
             while not self._waiting:
                 self._more.clear()
                 await self._more.wait()
-            write = self._waiting.popleft()
+            write, context = self._waiting.popleft()
             self.under_way += 1
             began_s = time.perf_counter()
             try:
-                outcome = await self._send(write)
+                with self._tracing.span(_NAMES[type(write)], context, **_about(write)) as told:
+                    outcome = await self._send(write)
+                    told["muster.outcome"] = outcome.value
             finally:
                 self.under_way -= 1
             self._figures.wrote(write, outcome, time.perf_counter() - began_s)
