@@ -103,7 +103,7 @@ def muster(cluster: Cluster) -> Iterator[Replica]:
     for name, who in (("fast", "csi.example.com"), ("local", "kubernetes.io/no-provisioner")):
         body = {"metadata": {"name": name}, "provisioner": who, "volumeBindingMode": "WaitForFirstConsumer"}
         cluster.api.post(CLASSES, body)
-    settings = {"leaderElection": {"enabled": False}, "volumeTimeoutSeconds": 6, "messageSeconds": 1}
+    settings: dict[str, Any] = {"leaderElection": {"enabled": False}, "volumeTimeoutSeconds": 6, "messageSeconds": 1}
     replica = Replica(cluster, "volumes", **settings).start()
     replica.wait_for("synced")
     yield replica

@@ -33,8 +33,8 @@ def storage_class(name: str, mode: str = "WaitForFirstConsumer", who: str = "csi
     )
 
 
-USES = {"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}}
-OWN = {"spec": {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}}
+USES: dict[str, Any] = {"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}}
+OWN: dict[str, Any] = {"spec": {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}}
 
 
 def open_to(found: Translation) -> list[str]:

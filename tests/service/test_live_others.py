@@ -166,11 +166,12 @@ def test_namespaces_are_meant_by_name_and_by_label() -> None:
     cluster.put(NAMESPACES, msgspec.convert({"metadata": {"name": "ns", "labels": {"team": "a"}}}, STRUCTS[NAMESPACES]))
     cluster.put_pod("kept-0", 1, app=WEB, node="n0")
     chosen = {"matchLabels": {"team": "a"}}
-    for name, more in (
-        ("elsewhere", {"namespaces": ["other"]}), ("named", {"namespaces": ["ns"]}), ("all", {"namespaceSelector": {}}),
-        ("team", {"namespaceSelector": chosen}),
-        ("others", {"namespaceSelector": {"matchLabels": {"team": "b"}}}),
-    ):  # fmt: skip
+    asked: dict[str, dict[str, Any]] = {
+        "elsewhere": {"namespaces": ["other"]}, "named": {"namespaces": ["ns"]}, "all": {"namespaceSelector": {}},
+        "team": {"namespaceSelector": chosen},
+        "others": {"namespaceSelector": {"matchLabels": {"team": "b"}}},
+    }  # fmt: skip
+    for name, more in asked.items():
         only = {"nodeSelector": {HOST: "n0"}}
         cluster.put_pod(f"{name}-0", 1, **only, **affinity(apart=[term(HOST, WEB, **more)]))
     cluster.settle()
