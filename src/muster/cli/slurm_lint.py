@@ -169,7 +169,7 @@ def _print(found: Lint, *, wide: bool) -> None:
             source = f" [{each.source}]" if wide else ""
             rows.append([_line(each.line), f"{what}{unsure}{source}", each.fix])
         print_table(columns, rows)
-    if found.ranks:
+    if found.ranks and any(sees for each in found.ranks for sees in each.sees):
         click.echo()
         _print_ranks(found.ranks, corrected=found.corrected != found.job.text)
     if found.corrected != found.job.text:
@@ -188,7 +188,8 @@ def _gets(found: Lint) -> str:
     gpus = ""
     if shape.gpus_per_node:
         kind = f" ({shape.kind})" if shape.kind else ""
-        gpus = f", {thousands(shape.gpus_per_node)} GPU{'' if shape.gpus_per_node == 1 else 's'}{kind} on each"
+        on_each = " on each" if shape.most > 1 else ""
+        gpus = f", {thousands(shape.gpus_per_node)} GPU{'' if shape.gpus_per_node == 1 else 's'}{kind}{on_each}"
     elif shape.gpus:
         gpus = f", {thousands(shape.gpus)} GPUs in all"
     tasks = f"{shape.tasks:,} task{'' if shape.tasks == 1 else 's'}"

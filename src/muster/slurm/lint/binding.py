@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from muster.slurm.lint.findings import ERROR, NOTE, WARNING, Edit, Hit, Rule
 from muster.slurm.lint.launches import PYTHON, SRUN
 from muster.slurm.lint.look import Look
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_SLURMS = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
+"""Variables that hold GPUs of the job."""
 
 
 def one_gpu_a_task(look: Look) -> Iterator[Hit]:
@@ -73,11 +78,17 @@ def devices_set_by_hand(look: Look) -> Iterator[Hit]:
         alone = line.removeprefix("export ").startswith("CUDA_VISIBLE_DEVICES=") and " " not in line[7:]
         edits = (Edit("delete", line=found.line),) if alone else ()
         yield Hit(what, "leave the line out: Slurm sets it", found.line, edits)
-    elif "LOCALID" in value and not (look.site and look.site.hides_gpus):
+    elif (variable := _VARIABLE.fullmatch(value)) and variable[1] not in _SLURMS and not _hidden(look):
         what = f"CUDA_VISIBLE_DEVICES={value} counts the node's GPUs from 0, not the job's"
         unsure = "whether cgroups hide the others (--config), and whether the job has the node alone"
-        yield Hit(what, "--ntasks-per-node with --gpu-bind=single:1, which binds each rank to a GPU of the job",
-                  found.line, (), unsure, NOTE)  # fmt: skip
+        fix = "srun --exact --ntasks=1 --gpus-per-node=1 for each process, or --gpu-bind=single:1: Slurm sets it then"
+        yield Hit(what, fix, found.line, (), unsure, NOTE)
+
+
+def _hidden(look: Look) -> bool:
+    """Whether a job sees no GPUs but its own, for sure."""
+    whole = look.site is not None and look.shape.gpus_per_node == look.site.gpus_per_node
+    return whole or (look.site is not None and look.site.hides_gpus)
 
 
 def exclusive_without_gpus(look: Look) -> Iterator[Hit]:
