@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from muster.answers.hybrid import CLASSES, KUBERNETES, SIDE, SLURM, Bench, Job, Mix, lives_of, make_jobs
+from muster.answers.hybrid import CLASSES, KUBERNETES, SIDE, SLURM, Bench, Job, Mix, jobs_of, lives_of, make_jobs
 from muster.answers.hybrid_plan import Asked, Money, plan_hybrid
 from muster.cli.main import main
 from muster.engine.config import config_of
@@ -74,6 +74,25 @@ def test_a_job_that_is_stopped_has_its_lost_time_counted() -> None:
     assert [(each.started_s / HOUR, each.ended_s / HOUR) for each in gang.pieces] == [(0, 1), (3, 13)]
     assert gang.delay_s == pytest.approx(3 * HOUR)
     assert gang.lost_s == pytest.approx(HOUR)
+
+
+def test_the_days_of_a_trace_with_the_most_work_are_taken() -> None:
+    day = 24.0
+    works = [job("", "early", 1, 1, 0, 5).work, job("", "big", 2, 8, 3 * day + 1, 5).work,
+             job("", "small", 1, 2, 4 * day, 3).work, job("", "late", 1, 1, 9 * day, 2).work]  # fmt: skip
+    found, begin_s = jobs_of(works, 8, 2)
+    assert begin_s == 3 * 86400
+    assert [(each.work.name, each.kind, each.work.submitted_s / HOUR) for each in found] == [
+        ("big", "gangs", 1), ("small", "notebooks", 24),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="no work with GPUs"):
+        jobs_of([replace(works[0], duration_s=None)], 8, 2)
+
+
+def test_where_nothing_waits_the_split_costs_nothing() -> None:
+    found = plan_hybrid(asked(recorded=(job("gangs", "a", 1, 8, 30, 1),)), CONFIG)
+    assert "nothing waits" in found.answer
+    assert found.results[0].value == 0
 
 
 def asked(**more: object) -> Asked:

@@ -158,22 +158,35 @@ def class_of(work: Workload, gpus_per_node: int) -> str:
     return "notebooks"
 
 
-def jobs_of(works: Sequence[Workload], gpus_per_node: int, days: int) -> tuple[Job, ...]:
-    """Recorded work with GPUs and a known run time, of the first days.
+def jobs_of(works: Sequence[Workload], gpus_per_node: int, days: int) -> tuple[tuple[Job, ...], float]:
+    """Recorded work with GPUs and a known run time, of so many days: those with the most GPU-hours; and their begin.
+
+    Begins are tried day by day. Times of the jobs are from the begin, which is in seconds of the trace.
 
     Raises:
         InputError: there is none.
     """
-    first = min((each.submitted_s for each in works), default=0.0)
-    found = [
-        Job(replace(each, submitted_s=each.submitted_s - first, queue="", topology=None, depends_on=()),
-            class_of(each, gpus_per_node))
-        for each in works
-        if each.gpu_milli and each.duration_s and each.submitted_s - first < days * DAY_S
-    ]  # fmt: skip
-    if not found:
+    known = [each for each in works if each.gpu_milli and each.duration_s]
+    if not known:
         raise InputError("holds no work with GPUs and a run time", field="--workload")
-    return tuple(sorted(found, key=lambda job: (job.work.submitted_s, job.work.name)))
+    first = min(each.submitted_s for each in known)
+    by_day: dict[int, float] = {}
+    for each in known:
+        day = int((each.submitted_s - first) // DAY_S)
+        by_day[day] = by_day.get(day, 0.0) + each.gpu_milli * (each.duration_s or 0.0)
+    last = max(by_day)
+    begins = range(max(1, last - days + 2))
+    best = max(begins, key=lambda begin: (math.fsum(by_day.get(begin + day, 0.0) for day in range(days)), -begin))
+    begin_s = first + best * DAY_S
+    found = [
+        Job(
+            replace(each, submitted_s=each.submitted_s - begin_s, queue="", topology=None, depends_on=()),
+            class_of(each, gpus_per_node),
+        )
+        for each in known
+        if 0 <= each.submitted_s - begin_s < days * DAY_S
+    ]
+    return tuple(sorted(found, key=lambda job: (job.work.submitted_s, job.work.name))), begin_s
 
 
 # -- running it

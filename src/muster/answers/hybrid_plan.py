@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.answers.hybrid import CLASSES, Bench, Job, Mix, Outcome, make_jobs
+from muster.answers.words import plural
 from muster.engine.config import Config
 from muster.errors import InputError
 from muster.model.fleet import Fleet
@@ -48,7 +49,7 @@ class Asked(Struct, frozen=True):
 
     Attributes:
         mix: the made work; its origin is told by ``origins``, by the name of the field.
-        recorded: work of a trace instead of made work; empty: none.
+        recorded: work of a trace instead of made work; empty: none. ``recorded_from_s``: when it began in the trace.
         seeds: how often made work is drawn.
         weight: an hour that a service waits, in hours of others.
         with_sensitivity: whether other loads and shares are run, too (made work only).
@@ -60,6 +61,7 @@ class Asked(Struct, frozen=True):
     origins: dict[str, Origin]
     money: Money
     recorded: tuple[Job, ...] = ()
+    recorded_from_s: float = 0.0
     seeds: int = 1
     weight: float = 10.0
     with_sensitivity: bool = True
@@ -79,7 +81,7 @@ def plan_hybrid(asked: Asked, config: Config, tick: Callable[[], None] | None = 
     best, tried = bench.best_split()
     pool = bench.pool(nodes)
     like = bench.pool_like(best.score)
-    saved = nodes - like
+    saved = nodes - like if best.score else 0
     gpus = bench.gpus_per_node
     return Derivation(
         "hybrid",
@@ -126,9 +128,15 @@ def _bench(asked: Asked, mix: Mix, config: Config, tick: Callable[[], None] | No
 
 
 def _answer(best: Outcome, pool: Outcome, nodes: int, saved: int) -> str:
+    if not best.score:
+        return (
+            f"Of {nodes} nodes, {best.slurm_nodes} for Slurm and {nodes - best.slurm_nodes} for Kubernetes: nothing "
+            "waits, so the fleet is larger than its work, and the split costs nothing yet."
+        )
     split = f"Of {nodes} nodes, {best.slurm_nodes} for Slurm and {nodes - best.slurm_nodes} for Kubernetes wait least"
     if saved > 0:
-        return f"{split}; one pool of {nodes - saved} nodes makes work wait no longer: the split costs {saved} nodes."
+        costs = f"the split costs {plural(saved, 'node')}"
+        return f"{split}; one pool of {nodes - saved} nodes makes work wait no longer: {costs}."
     if saved == 0:
         more = best.score / pool.score if pool.score else math.inf
         times = f"{more:.1f} times" if math.isfinite(more) else "infinitely"
@@ -144,7 +152,8 @@ def _inputs(asked: Asked, nodes: int, gpus: int) -> Iterator[Input]:
     yield Input("G", "GPUs of a node", gpus, "GPUs", origin.get("nodes", "default"), asked.fleet_from, "--gpus")
     mix = asked.mix
     if asked.recorded:
-        yield Input("", "jobs of the trace", len(asked.recorded), "jobs", "from your data", "", "--workload")
+        told = f"its days with the most GPU-hours, from day {asked.recorded_from_s / 86400:.1f}"
+        yield Input("", "jobs of the trace", len(asked.recorded), "jobs", "from your data", told, "--workload")
         for kind in CLASSES:
             hours = math.fsum(_gpu_hours(job) for job in asked.recorded if job.kind == kind)
             yield Input("", f"{kind}", hours, "GPU-hours", "from your data", "by pods and GPUs, see docs")
@@ -183,12 +192,12 @@ def _steps(asked: Asked, best: Outcome, pool: Outcome, nodes: int, like: int, gp
         pool.score,
         "GPU-hours, weighed",
     )
-    if like <= nodes:
+    if like <= nodes and best.score:
         yield Step("fewest nodes of one pool that waits no longer", "bisection over simulations", like, "nodes")
         yield Step("k, nodes that the split costs", f"{nodes} - {like}", nodes - like, "nodes")
     yield Step("free GPUs beside waiting work", "over time: min(free here, waiting there), both ways",
                best.stranded, "GPUs")  # fmt: skip
-    money, saved = asked.money, max(0, nodes - like)
+    money, saved = asked.money, max(0, nodes - like) if best.score else 0
     if money.complete:
         hour, year = money.gpu_hour or 0.0, money.person_year or 0.0
         one, both = money.people_one or 0.0, money.people_both or 0.0
@@ -237,13 +246,14 @@ def _sensitivity(
             continue
         bench = _bench(asked, other, config, tick)
         best, _ = bench.best_split()
-        yield Sensitivity(name, told, max(0, best.nodes - bench.pool_like(best.score)), "nodes")
+        saved = best.nodes - bench.pool_like(best.score) if best.score else 0
+        yield Sensitivity(name, told, max(0, saved), "nodes")
 
 
 def _table(tried: Sequence[Outcome], pool: Outcome, nodes: int) -> Table:
     rows = [(f"{each.slurm_nodes} + {nodes - each.slurm_nodes}", *_figures(each)) for each in tried]
     columns = (
-        "Slurm + Kubernetes", "waiting GPU-h, weighed", "services delay s", "gangs delay s", "notebooks delay s",
+        "split", "waiting GPU-h, weighed", "services delay s", "gangs delay s", "notebooks delay s",
         "services late %", "used %", "stranded GPUs", "moves a day", "not started",
     )  # fmt: skip
     how = "gangs stopped" if pool.stops else "nobody stopped"
@@ -266,7 +276,7 @@ FAILS_WHEN = (
 
 def _todo(best: Outcome, pool: Outcome, saved: int) -> Iterator[str]:
     if saved > 0:
-        yield f"one pool, services first: it frees {saved} nodes, or takes that much more work"
+        yield f"one pool, services first: it frees {plural(saved, 'node')}, or takes that much more work"
         yield "until then, let idle nodes of one side take preemptible, checkpointed work of the other"
     elif ALIKE * best.score >= pool.score:
         yield "one pool waits no longer, and services start at once there: decide by people and bring-up"

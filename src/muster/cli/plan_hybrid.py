@@ -79,8 +79,9 @@ def command(output: str, sensitivity: bool, **given: Any) -> None:
         given["gpu_hour"], given["engineer_year"], given["engineers_one"], given["engineers_both"],
         given["bring_up_days"],
     )  # fmt: skip
+    recorded, begin_s = _recorded(given, fleet, mix.days)
     asked = Asked(
-        fleet, told, mix, origins, money, _recorded(given, fleet, mix.days), given["seeds"] or 1,
+        fleet, told, mix, origins, money, recorded, begin_s, given["seeds"] or 1,
         10.0 if given["weight"] is None else given["weight"], sensitivity,
     )  # fmt: skip
     emit_derivation(_with_progress(lambda tick: plan_hybrid(asked, config_of({}), tick)), output)
@@ -104,7 +105,7 @@ def _fleet(given: dict[str, Any], origins: dict[str, Origin]) -> tuple[Fleet, st
         both = [names[each] for each in [*named, *sized][:2]]
         raise InputError(f"is given beside {both[0]}", field=both[1], hint="one of them says the fleet")
     if named:
-        origins["nodes"] = "from your data"
+        origins["nodes"] = "from your data" if given["source"] is not None else "given"
     if given["source"] is not None:
         fleet = view_of(given["source"], None, ()).snapshot.fleet
     elif given["fleet"] is not None:
@@ -146,9 +147,9 @@ def _mix(given: dict[str, Any], fleet: Fleet, origins: dict[str, Origin]) -> Mix
     )  # fmt: skip
 
 
-def _recorded(given: dict[str, Any], fleet: Fleet, days: int) -> tuple[Job, ...]:
+def _recorded(given: dict[str, Any], fleet: Fleet, days: int) -> tuple[tuple[Job, ...], float]:
     if given["workload"] is None:
-        return ()
+        return (), 0.0
     from muster.answers.hybrid import jobs_of
     from muster.traces import read_workload
 

@@ -36,6 +36,9 @@ Held: GPU-hours of time limits that nobody used. Exit codes: 0 told, 2 bad input
 @click.option(
     "--from", "source", metavar="FILE", help="What sacct --parsable2 printed, instead of asking it; - is stdin."
 )
+@click.option(
+    "--cluster", type=click.Choice(("slurm",)), default="slurm", show_default=True, help="This machine's sacct."
+)  # fmt: skip
 @click.option("--by", type=click.Choice(("job", "user", "account", "partition")), default=None, help="[default: user]")
 @click.option("-S", "--since", default="now-7days", show_default=True, metavar="TIME", help="As sacct -S takes it.")
 @click.option("-E", "--until", metavar="TIME", help="As sacct -E takes it.")
@@ -46,8 +49,8 @@ Held: GPU-hours of time limits that nobody used. Exit codes: 0 told, 2 bad input
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Most rows of a table.")
 @output_option
 def command(
-    jobs: tuple[str, ...], source: str | None, by: str | None, since: str, until: str | None, sort: str, limit: int,
-    output: str, **only: str | None,
+    jobs: tuple[str, ...], source: str | None, cluster: str, by: str | None, since: str, until: str | None, sort: str,
+    limit: int, output: str, **only: str | None,
 ) -> None:  # fmt: skip
     """Tell how well jobs used what they asked for: GPU-hours, GPUs, CPUs, memory, waits, requeues, time limits.
 
@@ -56,6 +59,7 @@ def command(
     """
     from muster.answers.efficiency import advice, efficiency
 
+    del cluster  # there is one kind, and sacct of this machine tells of it
     found = [job for job in _jobs(jobs, source, since, until) if all(getattr(job, key) == value for key, value in
              only.items() if value is not None)]  # fmt: skip
     if jobs:
