@@ -14,6 +14,7 @@ from muster.errors import InputError
 FLEET = "uniform:nodes=16,model=H100-SXM5-80GB,cpu=96,memory_gib=1000,block=8,rack=4,prefix=gpu"
 FAULTY = """
 ClusterName=prod
+SlurmctldHost=head1
 SelectType=select/cons_tres
 GresTypes=gpu
 NodeName=gpu[1-2] CPUs=96 RealMemory=1024000 Gres=gpu:h100:8
@@ -39,12 +40,12 @@ def test_a_faulty_configuration(folder: Path) -> None:
     done = muster("slurm", "config", "check", "faulty")
     assert done.exit_code == 1
     assert done.output.startswith("prod: 2 nodes with 16 GPUs in 1 partition: ")
-    assert "slurm.conf:6" in done.output
+    assert "slurm.conf:7" in done.output
     assert max(map(len, done.output.splitlines())) <= 100
     document = json.loads(muster("slurm", "config", "check", "faulty/slurm.conf", "-o", "json").output)
     assert document["schema"] == "muster.slurm.config-check/v1"
     found = {each["rule"]: each for each in document["findings"]}
-    assert found["memory-default"]["line"] == 6
+    assert found["memory-default"]["line"] == 7
     assert found["memory-default"]["fix"] == "DefMemPerGPU=128000"
     assert found["gres-counts"]["severity"] == "error"
     assert "gres-counts" in muster("slurm", "config", "check", "faulty", "-o", "name").output.splitlines()

@@ -145,6 +145,9 @@ def test_the_files_of_the_tests_own_slurm_are_read_as_it_shows_itself(slurm: Slu
     ("rule", "line", "said"),
     [
         ("unknown-key", "SlurmdTimout=300", "Parsing error at unrecognized key: SlurmdTimout"),
+        ("missing-key", "-ClusterName", "ClusterName needs to be specified"),
+        ("missing-key", "-SlurmctldHost", "No SlurmctldHost defined"),
+        ("missing-key", "-PartitionName", "No PartitionName information available"),
         ("accounting", "AccountingStorageTRES=gres/gpu", "slurmdbd is required to run with TRES gres/gpu"),
         ("preemption", "PreemptType=preempt/qos", "PreemptType and PreemptMode values incompatible|PreemptMode"),
     ],
@@ -156,7 +159,10 @@ def test_what_is_said_not_to_start_does_not(slurm: Slurm, tmp_path: Path, rule: 
             f"AuthInfo=socket={slurm.place().munge_socket}")  # fmt: skip
     wanted = Wanted(controller=f"{socket.gethostname().split('.')[0]}(127.0.0.1)", database="", settings=mine)
     for name, text in generate(fleet, wanted).items():
-        (tmp_path / name).write_text(text + (f"{line}\n" if name == "slurm.conf" else ""))
+        if name == "slurm.conf":  # a line more, or without those that begin so
+            kept = [each for each in text.splitlines() if not (line[0] == "-" and each.startswith(line[1:]))]
+            text = "\n".join([*kept, *([line] if line[0] != "-" else []), ""])
+        (tmp_path / name).write_text(text)
     names = {name: str(tmp_path / name) for name in ("slurm.conf", "gres.conf", "cgroup.conf")}
     found = check(read_config(names, read_conf_text))
     assert rule in {each.rule for each in found if each.severity == "error"}

@@ -15,6 +15,18 @@ def unknown_keys(look: Look) -> Iterator[Hit]:
         yield Hit(each.setting, what, each.hint or "take it out")
 
 
+def missing_keys(look: Look) -> Iterator[Hit]:
+    """Without these slurmctld does not start."""
+    if "ClusterName" not in look.settings:
+        yield Hit(None, "no ClusterName: slurmctld does not start", "ClusterName=NAME")
+    if not look.conf.hosts and "ControlMachine" not in look.settings:
+        yield Hit(None, "no SlurmctldHost: no command finds slurmctld, which does not start", "SlurmctldHost=NAME")
+    if not look.conf.nodes and "MaxNodeCount" not in look.settings:
+        yield Hit(None, "no NodeName line: there is nothing to run on", "NodeName=NAME, as slurmd -C prints it")
+    if not look.conf.partitions:
+        yield Hit(None, "no PartitionName line: slurmctld does not start", "PartitionName=NAME Nodes=ALL Default=YES")
+
+
 def old_keys(look: Look) -> Iterator[Hit]:
     """Keys that newer Slurms do not read."""
     cgroup = look.config.cgroup
@@ -116,6 +128,8 @@ def size(look: Look) -> Iterator[Hit]:
 _FAMILY = "service"
 RULES = (
     Rule("unknown-key", _FAMILY, ERROR, "a key that there is not", "slurm.conf(5): PARAMETERS", unknown_keys),
+    Rule("missing-key", _FAMILY, ERROR, "without it Slurm does not start, or has nothing to run on",
+         "slurm.conf(5): ClusterName, SlurmctldHost, NodeName, PartitionName", missing_keys),
     Rule("old-key", _FAMILY, WARNING, "a key that is not read any more", "Slurm, RELEASE_NOTES",
          old_keys),
     Rule("given-twice", _FAMILY, WARNING, "a key with two values", "slurm.conf(5)", twice),
