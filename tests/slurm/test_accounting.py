@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from muster.answers.efficiency import advice, advice_of, efficiency, held_gpu_hours, use_of
 from muster.cli.main import main
 from muster.errors import InputError
-from muster.slurm.accounting import JobUse, Run, amount, jobstats, read_sacct, seconds, tres
+from muster.slurm.accounting import FIELDS, JobUse, Run, amount, jobstats, read_sacct, seconds, tres
 from slurmdev import Slurm
 
 RECORDED = Path(__file__).parent / "sacct_22_05.txt"
@@ -193,6 +193,16 @@ def test_the_command_on_a_record() -> None:
     assert [line.split(",")[0] for line in told.splitlines()[:3]] == ["name", "4", "6"]
     code, told = run(f"slurm efficiency 5 --from {RECORDED}")
     assert "4 jobs of 1 user" in told
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm-efficiency.md").read_text()
+    _, told = run(f"slurm efficiency --from {RECORDED} --by account")
+    assert told.splitlines()[0] in page
+
+
+def test_the_fields_to_ask_for_are_told() -> None:
+    assert run("slurm efficiency --fields") == (0, ",".join(FIELDS) + "\n")
 
 
 def test_a_real_sacct(slurm_empty: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

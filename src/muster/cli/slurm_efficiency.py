@@ -22,13 +22,22 @@ Examples:
   muster slurm efficiency 4711                     one job, as seff tells it, with its GPUs
   muster slurm efficiency --by job -u anna --sort lost
   muster slurm efficiency --by account --since 2026-11-01 -o csv
-  sacct -P -D -a -S now-7days -o ALL > week.txt; muster slurm efficiency --from week.txt
+  sacct -P -D -a -S now-7days -o $(muster slurm efficiency --fields) > week.txt
+  muster slurm efficiency --from week.txt
 
 \b
 CPU: CPU time of the CPUs it had. Memory: the most of any step, of what was allocated. GPU: utilisation as jobstats
 (AdminComment) or Slurm (gres/gpuutil) measured it, else unknown. Lost: GPU-hours of runs that failed or were requeued.
 Held: GPU-hours of time limits that nobody used. Exit codes: 0 told, 2 bad input, 3 sacct cannot be asked.
 """
+
+
+def _fields(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from muster.slurm.accounting import FIELDS
+
+        click.echo(",".join(FIELDS))
+        ctx.exit()
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,6 +56,10 @@ Held: GPU-hours of time limits that nobody used. Exit codes: 0 told, 2 bad input
 @click.option("-p", "--partition", metavar="NAME", help="Only jobs of this partition.")
 @click.option("--sort", type=click.Choice(SORTS), default="gpu-hours", show_default=True, help="The largest first.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Most rows of a table.")
+@click.option(
+    "--fields", is_flag=True, is_eager=True, expose_value=False, callback=_fields,
+    help="Print the fields to ask sacct for, and end.",
+)  # fmt: skip
 @output_option
 def command(
     jobs: tuple[str, ...], source: str | None, cluster: str, by: str | None, since: str, until: str | None, sort: str,

@@ -121,7 +121,7 @@ def read_sacct(text: str, path: str) -> tuple[JobUse, ...]:
     """
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError("is empty", file=path, hint="sacct --parsable2 --duplicates --allusers -S now-7days -o ...")
+        raise InputError("is empty", file=path, hint="sacct --parsable2 -D -a -o $(muster slurm efficiency --fields)")
     delimiter = next((each for each in ("\x1f", "|", "\t", ";") if each in lines[0]), "|")
     header = [name.strip() for name in lines[0].rstrip(delimiter).split(delimiter)]
     for name in NEEDED:
