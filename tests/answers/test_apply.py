@@ -104,14 +104,43 @@ CASES: list[tuple[Change, str, str]] = [
 ]
 
 
+KUEUE = (("team/queue", "team-a"),)
+"""A LocalQueue: Kueue is there."""
+
+
 @pytest.mark.parametrize(("change", "kubectl", "slurm"), CASES, ids=[str(case[0])[:40] for case in CASES])
 def test_each_change_has_its_commands(change: Change, kubectl: str, slurm: str) -> None:
     for source, expected in (("kubernetes:east", kubectl), ("slurm:east", slurm)):
-        view = View(replace(small_snapshot(), source=source))
+        view = View(replace(small_snapshot(), source=source, local_queues=KUEUE))
         told = application(view, Fix("x", "do it", (change,)))
         assert [step.system for step in told.by_hand] == ["Kubernetes" if "kube" in source else "Slurm"]
         assert expected in "\n".join(told.by_hand[0].commands)
         assert told.changes == (str(change),)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (SetJob("big", queue="team-b"), "kubectl label job big muster.dev/queue=team-b --overwrite"),
+        (SetJob("big", priority=9), "# priority 9: of pods that are there it is fixed; submit big anew"),
+        (SetQuota("team-a", R, 16_000), "kubectl edit queues.muster.dev team-a  # quota"),
+        (SetJob("held", limit_s=60.0), "# where held is no Job but a pod"),
+    ],
+    ids=["queue", "priority", "quota", "pod"],
+)
+def test_without_kueue_no_command_is_of_kueue(change: Change, says: str) -> None:
+    view = View(replace(small_snapshot(), source="kubernetes:east"))
+    (step,) = application(view, Fix("x", "do it", (change,))).by_hand
+    assert any(each.startswith(says) for each in step.commands), step.commands
+    assert "kueue" not in str(step.commands)
+
+
+def test_of_a_pod_it_is_said_who_must_be_changed_instead() -> None:
+    view = View(replace(small_snapshot(), source="kubectl:dump.json"))
+    (step,) = application(view, Fix("x", "do it", (SetJob("held", limit_s=60.0),))).by_hand
+    assert step.commands[0].startswith("kubectl get pod held -o")
+    assert "a StatefulSet, Deployment or Job: set" in step.commands[1]
+    assert step.commands[-1] == "kubectl replace --force -f held.yaml"
 
 
 def test_where_a_snapshot_is_from_nobody_knows_both_are_told_and_a_wait_needs_nothing() -> None:

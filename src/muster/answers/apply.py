@@ -121,7 +121,9 @@ def _systems(source: str) -> list[tuple[str, Told]]:
 
 
 def _kubernetes(view: View, fix: Fix) -> Iterator[str]:
-    hand = kubernetes.Hand(view, pods=view.snapshot.source.startswith("kubectl:"))
+    kind = view.snapshot.source.partition(":")[0]
+    read = kind in ("kubernetes", "kubectl")  # then it is known whether anything of Kueue is there
+    hand = kubernetes.Hand(view, pods=kind == "kubectl", kueue=not read or bool(view.snapshot.local_queues))
     for change in in_order(fix.changes):
         yield from hand.commands(change)
     yield from hand.afterwards()

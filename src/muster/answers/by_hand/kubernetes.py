@@ -1,4 +1,4 @@
-"""Changes as kubectl commands. Queues are taken to be Kueue's ClusterQueues and Cohorts."""
+"""Changes as kubectl commands. Queues are Kueue's ClusterQueues and Cohorts, where it is there, else Muster's own."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _ANEW = ("pods", "min_pods", "gpus", "cpu_milli", "memory_bytes", "models", "fla
 class Hand:
     """Writes the commands for one snapshot.
 
-    ``pods``: work of one pod is that pod, as in a dump, where Jobs have several; else all are Jobs.
+    ``pods``: work of one pod is that pod, as in a dump, where Jobs have several; else all are Jobs. ``kueue``: queues
+    are Kueue's; else Muster's own.
     """
 
-    def __init__(self, view: View, *, pods: bool) -> None:
+    def __init__(self, view: View, *, pods: bool, kueue: bool = True) -> None:
         self.view = view
-        self._pods = pods
+        self._pods, self._kueue = pods, kueue
         self.again: list[str] = []
 
     def commands(self, change: Change) -> Iterator[str]:
@@ -100,6 +101,15 @@ class Hand:
         space, short = self._of(change.job)
         anew = [name for name in _ANEW if getattr(change, name) is not None]
         kind = self._kind(change.job)
+        if kind == "pod":
+            owner = "jsonpath={.metadata.ownerReferences[*].kind}"
+            what = str(change).partition(" ")[2].partition(" ")[2]
+            yield f"kubectl{space} get pod {_q(short)} -o {_q(owner)}  # who makes it"
+            yield f"# a StatefulSet, Deployment or Job: set {what} in its template (kubectl edit)"
+            yield "# it makes the pod anew, and would undo what follows, which is for a bare pod:"
+        elif self.view.find(change.job).workload.pods == 1:
+            yield f"# where {short} is no Job but a pod (kubectl{space} get job,pod {_q(short)}), change instead"
+            yield "# the template of the StatefulSet or Deployment that makes it (kubectl edit)"
         if anew or kind == "pod":
             file = _q(f"{short}.yaml")
             yield f"kubectl{space} get {kind} {_q(short)} -o yaml > {file}"
@@ -107,9 +117,12 @@ class Hand:
             yield f"kubectl{space} replace --force -f {file}"
             return
         if change.queue is not None:
-            label = _q(f"{_KUEUE}/queue-name={change.queue}")
+            label = _q(f"{f'{_KUEUE}/queue-name' if self._kueue else 'muster.dev/queue'}={change.queue}")
             yield f"kubectl{space} label {kind} {_q(short)} {label} --overwrite"
-        if change.priority is not None:
+        if change.priority is not None and not self._kueue:
+            yield f"# priority {change.priority}: of pods that are there it is fixed; submit {short} anew"
+            yield "# with a priorityClassName of that value"
+        elif change.priority is not None:
             patch = json.dumps({"spec": {"priority": change.priority}}, separators=(",", ":"))
             yield f"kubectl{space} get workloads.{_KUEUE}  # the name of its Workload: job-{short}-..."
             yield f"kubectl{space} patch workloads.{_KUEUE} WORKLOAD --type merge -p {_q(patch)}"
@@ -159,6 +172,10 @@ class Hand:
 
     def _quota(self, change: SetQuota | SetLimit) -> Iterator[str]:
         queues = self.view.scheduler.queues
+        if not self._kueue:
+            yield f"kubectl edit queues.muster.dev {_q(change.queue)}  # {change}"
+            yield "# queues of another scheduler are changed where that one keeps them"
+            return
         if isinstance(change, SetLimit) and change.which == "user":
             yield f"# {change}: Kueue has no limit of a user"
             return
