@@ -351,3 +351,24 @@ def test_crds_of_others_are_served_and_validate(start_cluster: Callable[..., Clu
     with pytest.raises(ApiError) as refused:
         cluster.api.post(path, {**_KIND, "metadata": {"name": "bad"}, "spec": {"replicatedJobs": [{"name": "w"}]}})
     assert refused.value.status == 422
+
+
+def test_an_evicted_pod_of_a_job_with_a_failure_policy_goes(scheduled: Cluster, scheduled_namespace: str) -> None:
+    jobs = f"/apis/batch/v1/namespaces/{scheduled_namespace}/jobs"
+    pods = f"/api/v1/namespaces/{scheduled_namespace}/pods"
+    rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    containers = [{"name": "main", "image": "registry.example/train"}]
+    template = {
+        "metadata": {"annotations": {"dev.muster/runs-for": "1h"}},
+        "spec": {"containers": containers, "restartPolicy": "Never", "terminationGracePeriodSeconds": 30},
+    }
+    spec = {"podFailurePolicy": {"rules": rules}, "template": template}
+    scheduled.api.post(jobs, {"metadata": {"name": "kept"}, "spec": spec})
+
+    def alive() -> list[str]:
+        return [each["metadata"]["name"] for each in scheduled.api.items(pods) if each["status"]["phase"] == "Running"]
+
+    scheduled.wait("it ran", lambda: len(alive()) == 1)
+    (name,) = alive()
+    scheduled.api.post(f"{pods}/{name}/eviction", {"metadata": {"name": name}})
+    scheduled.wait("another ran in its place", lambda: alive() and name not in str(scheduled.api.items(pods)))
