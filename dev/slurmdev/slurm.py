@@ -351,7 +351,7 @@ class Slurm:
             if line.startswith("ReservationName="):
                 self.run("scontrol", "delete", line.split()[0])
         self.wait("no job was left", lambda: not self.run("squeue", "-h").strip(), within_s)
-        for node in self.run("sinfo", "-h", "-N", "-p", "gpu", "-t", "drain,down,fail", "-o", "%n").split():
+        for node in self.run("sinfo", "-h", "-N", "-p", "gpu", "-t", "drain,down,fail", "-o", "%N").split():
             self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self.wait("every node was idle", lambda: self.idle() >= self.settings.nodes, within_s)
 

@@ -316,7 +316,7 @@ class _Writer:
             namespace=self._names["namespaces"][work.namespace], quality=self._names["qualities"][work.quality],
             submitted_s=self._time(work.submitted_s), not_before_s=self._time(work.not_before_s),
             start_deadline_s=self._time(work.start_deadline_s), depends_on=self._all("jobs", work.depends_on),
-            topology=None if work.topology is None else self._request(work.topology),
+            topology=None if work.topology is None else self._request(work.topology), title="", told="",
         )  # fmt: skip
 
     def _request(self, asked: TopologyRequest) -> TopologyRequest:

@@ -13,6 +13,7 @@ from muster.answers.forecast import Forecast, forecasts
 from muster.answers.how import by_hand
 from muster.answers.queue_table import active, shares, waiting
 from muster.answers.sentences import tag
+from muster.answers.told import said_of
 from muster.answers.view import View
 from muster.answers.why import Why
 from muster.engine.explain import Funnel
@@ -32,6 +33,8 @@ def why_document(view: View, told: Why, *, how: bool = False) -> dict[str, Any]:
         "state": told.state,
         "now_s": view.now_s,
         "submitted_s": told.workload.submitted_s,
+        "title": told.workload.title,
+        "slurm": msgspec.to_builtins(said_of(told.workload)),
         "reason": told.reason and told.reason.name.lower(),
         "cause": told.reason and tag(told.reason),
         "blockers": [

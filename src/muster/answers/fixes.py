@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from muster.answers.changes import Change, Stop
 from muster.answers.remedies import nodes, quota, request, room
 from muster.answers.remedies.ask import Ask, Candidate, Remedy
+from muster.answers.told import may_be_released
 from muster.answers.trials import Outcome, Trials
 from muster.answers.view import View
 from muster.answers.words import listed
@@ -141,8 +142,10 @@ def find_fixes(
     if start_s is None:
         start_s = slot.start_s if slot and slot.start_s > view.now_s else math.inf
     search = _Search(view, name, most_trials)
+    held = math.isinf(asked.workload.not_before_s) and not may_be_released(asked.workload)
     with _without_collection():
-        search.run()
+        if not held:  # else nothing that Muster can change lets it start
+            search.run()
     wait = Fix("wait", "do nothing, and wait", starts_in_s=max(0.0, start_s - view.now_s))
     # sorting keeps the order in which they were tried; new nodes displace nobody, and are the dearest all the same
     ranked = sorted(
@@ -259,7 +262,7 @@ class _Search:
             for name in quota.near_queues(ask):
                 title = f"put it into the queue {name} (there is no queue {workload.queue!r})"
                 yield Candidate("queue", title, (ask.job(queue=name),), replace(workload, queue=name))
-        elif ask.gated is Reason.HELD:
+        elif ask.gated is Reason.HELD and may_be_released(workload):
             yield Candidate("hold", "release it: it is held", (ask.job(released=True),), workload)
         elif ask.gated is Reason.DEPENDENCY:
             missing = [name for name in workload.depends_on if name not in ask.scheduler.finished]

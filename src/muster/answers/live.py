@@ -14,8 +14,8 @@ from muster.traces.trace import Skipped
 
 if TYPE_CHECKING:
     from muster.kube.gangs import Seen
-    from muster.kube.notes import Note
     from muster.kube.world import World
+    from muster.model.notes import Note
 
 PREFIX = "kubernetes:"
 _KEYS = ("kubeconfig", "namespace", "as")
@@ -45,8 +45,18 @@ class Live(Struct, frozen=True):
 
 
 def is_live(source: str) -> bool:
-    """Whether a source is a live cluster."""
+    """Whether a source is a live cluster of Kubernetes."""
     return source.startswith(PREFIX)
+
+
+def is_slurm(source: str) -> bool:
+    """Whether a source is a live Slurm: ``slurm`` by its commands, ``slurm+http://HOST:PORT`` by slurmrestd."""
+    return source == "slurm" or source.startswith("slurm+")
+
+
+def goes_on(source: str) -> bool:
+    """Whether a source is something live, which is another each time that it is read."""
+    return is_live(source) or is_slurm(source)
 
 
 def live_of(source: str) -> Live:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from muster.answers.sentences import tag
+from muster.answers.told import word_of
 from muster.answers.view import View
 from muster.engine.cluster import GangKind
 from muster.engine.explain import cause
@@ -25,6 +26,8 @@ class Waiting(Struct, frozen=True):
         reason: why it waits, by the engine; ``cause`` in one or two words.
         borrows: whether it needs more than is left of its queue's own on each flavor that it may use.
         reserved_s: its reserved start; None: it has none. ``sure``: it rests on stated limits only.
+        title: what its owner calls it, where ``job`` is a number.
+        slurm: why it waits as Slurm calls it; empty where it is not Slurm's.
     """
 
     position: int
@@ -41,6 +44,8 @@ class Waiting(Struct, frozen=True):
     borrows: bool
     reserved_s: float | None = None
     sure: bool = False
+    title: str = ""
+    slurm: str = ""
 
 
 class Active(Struct, frozen=True):
@@ -73,6 +78,7 @@ class Active(Struct, frozen=True):
     idle_s: float | None
     missing: int
     starts_now: bool = False
+    title: str = ""
 
 
 class Share(Struct, frozen=True):
@@ -138,7 +144,7 @@ def _waiting(view: View, position: int, gang: Gang, reason: Reason) -> Waiting:
     return Waiting(
         position, workload.name, workload.queue, workload.user, workload.priority, workload.pods, workload.gpu_milli,
         workload.submitted_s, view.now_s - workload.submitted_s, reason, tag(reason), borrows,
-        slot.start_s if slot else None, bool(slot and slot.sure),
+        slot.start_s if slot else None, bool(slot and slot.sure), workload.title, word_of(workload),
     )  # fmt: skip
 
 
@@ -163,6 +169,7 @@ def _active(view: View, run: RunningGang) -> Active:
         run.started_s, now_s - run.started_s, min(1.0, (now_s - run.started_s) / whole_s) if known else None,
         run.unsaved_s(now_s) if workload.checkpointing else None, run.limit_s, run.sure, borrowing,
         None if run.idle_since_s is None else now_s - run.idle_since_s, len(run.missing), workload.name in view.starts,
+        workload.title,
     )  # fmt: skip
 
 

@@ -312,6 +312,8 @@ def _dependency(facts: Facts) -> str:
 
 def _held(facts: Facts) -> str:
     workload = facts.gang.workload
+    if math.isinf(workload.not_before_s) and workload.told:
+        return "Slurm does not let it start, whatever nodes are free."
     if math.isinf(workload.not_before_s):
         return (
             "It is held by a scheduling gate of its pods, by a volume claim of theirs that is not ready, by a topology "

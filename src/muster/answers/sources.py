@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from muster.answers.live import is_live, read_live
+from muster.answers.live import is_live, is_slurm, read_live
 from muster.answers.view import View
 from muster.engine.config import config_of
 from muster.errors import InputError
@@ -32,8 +32,8 @@ def open_view(
 
     Args:
         source: a snapshot file (also one as JSON or YAML), a kubectl dump (``kubectl:DUMP.json``), or a run file
-            (``.yaml``), a history (``history:FILE`` or ``history:FILE@TIME``), or a live cluster
-            (``kubernetes:CONTEXT``), which is read as it is now.
+            (``.yaml``), a history (``history:FILE`` or ``history:FILE@TIME``), files that Slurm's commands wrote
+            (``slurm:DIR``), or a live cluster (``kubernetes:CONTEXT``, ``slurm``), which is read as it is now.
         at_s: of a run file or a history, the instant; None: its end.
         settings: instead of those of the source.
         warn: is told what the user should know of a live cluster besides, such as what must not be read.
@@ -66,7 +66,27 @@ def read_source(
         raise InputError("only a run file or a history has instants to choose from", field="--at", hint=hint)
     if is_live(source):
         return read_live(source, warn)
+    if is_slurm(source):
+        from muster.answers.slurm import open_slurm
+
+        return open_slurm(source, warn)[:2]
+    if files := slurm_source(source):
+        from muster.answers.slurm import reading_of
+        from muster.traces.slurm import read_slurm_files
+
+        return reading_of(read_slurm_files(files))[:2]
     return read_snapshot_and_skipped(source)
+
+
+def slurm_source(source: str) -> str:
+    """The path of a source of files that Slurm's commands wrote; empty if it is none."""
+    from muster.traces.slurm import holds_slurm, slurm_files
+
+    if source.startswith("slurm:"):
+        return source.removeprefix("slurm:")
+    found = slurm_files(source)
+    texts = (read_head(each).decode(errors="replace") for each in found[:20])
+    return source if any(holds_slurm(text) for text in texts) else ""
 
 
 def is_history(source: str) -> bool:

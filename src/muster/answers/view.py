@@ -71,6 +71,8 @@ class View:
                 found = None
             if found is None:
                 found = self._of_namespace(where, name)
+            if found is None and not where:
+                found = self._of_slurm(name)
             if found is None:
                 raise self._unknown(asked)
         return found
@@ -80,6 +82,18 @@ class View:
         ends = [each for each in self._named if each.endswith(f"/{name}")]
         found = [each for each in map(self._found, ends) if each and where in ("", each.workload.queue)]
         return found[0] if len(found) == 1 else None
+
+    def _of_slurm(self, name: str) -> Found | None:
+        """Of an array by its number the first task that waits, else that runs; or the only job that is called so."""
+        tasks = [each for each in self._named if each.startswith(f"{name}_")] if name.isdigit() else []
+        if tasks:
+            return self._found(tasks[0])
+        called: list[str] = [*field_of(self.snapshot.pending, "title")]
+        rows = [row for row, title in enumerate(called) if title == name] if name else []
+        runs = [run for run in self.snapshot.running if name and run.workload.title == name]
+        if len(rows) + len(runs) != 1:
+            return None
+        return Found(self.snapshot.pending[rows[0]], None) if rows else Found(runs[0].workload, runs[0])
 
     def _found(self, name: str) -> Found | None:
         run = self._running.get(name)

@@ -111,7 +111,7 @@ def record_command(
     Of a run file every decision in between is kept, of a live cluster what Muster would decide at each instant.
     """
     from muster.answers.history import History
-    from muster.answers.live import is_live
+    from muster.answers.live import goes_on
     from muster.answers.recording import record
     from muster.cli.source import seconds
 
@@ -121,11 +121,11 @@ def record_command(
     if source is None:
         raise click.UsageError("Give RUN.yaml, or a live cluster by --context.")
     run = source
-    if is_live(source) and until is not None:
+    if goes_on(source) and until is not None:
         raise InputError("is of a run file", field="--until", hint="--for TIME ends it")
-    if not is_live(source) and for_ is not None:
+    if not goes_on(source) and for_ is not None:
         raise InputError("is of a live cluster", field="--for", hint="--until TIME ends it")
-    if is_live(source):
+    if goes_on(source):
         _record_live(source, every_s, for_s, store)
         return
     with History(_writable(store), write=True) as history:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "muster.k8s.dra-check/v1"
 _MOST_ROWS = 12
-_CLUSTER = ("context", "kubeconfig", "namespace", "as_user", "all_namespaces")
+_CLUSTER = ("context", "kubeconfig", "namespace", "as_user", "all_namespaces", "cluster")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -109,14 +109,23 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": MOST_COLUMN
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings=_HELP)
+@click.option("--cluster", metavar="slurm", help="Of the commands that answer: a live Slurm.")
 @click.option("--context", metavar="NAME", help="Of the commands that answer: a live cluster, by its context.")
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that has it.")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace that is meant.")
 @click.option("--as", "as_user", metavar="USER", help="Act as this user of the cluster.")
 @click.version_option(__version__, prog_name="muster")
-def main(context: str | None, kubeconfig: str | None, namespace: str | None, as_user: str | None) -> None:
+def main(
+    cluster: str | None, context: str | None, kubeconfig: str | None, namespace: str | None, as_user: str | None
+) -> None:
     """Muster places GPU work on nodes, on Kubernetes and on a simulated fleet, and tells why in numbers."""
-    del context, kubeconfig, namespace, as_user  # `muster.cli.source` reads them, of the commands that take a source
+    del (
+        cluster,
+        context,
+        kubeconfig,
+        namespace,
+        as_user,
+    )  # `muster.cli.source` reads them, of the commands that take a source
 
 
 def run(args: list[str] | None = None) -> None:

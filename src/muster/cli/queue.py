@@ -141,11 +141,14 @@ def _waiting(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
         Column("start", "starts in", right=True), Column("between", "80 % within", right=True),
         Column("borrows", "borrows"),
     ]  # fmt: skip
+    of_slurm = any(each["slurm"] for each in found)
+    if of_slurm:  # its accounts have limits, and nothing that is lent
+        columns[-1] = Column("slurm", "Slurm says")
     rows = [
         [
-            f"{each['position']:,}", each["job"], each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
+            f"{each['position']:,}", _called(each), each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
             each["cause"], *starts_of(view, each),
-            "yes" if each["borrows"] else "",
+            each["slurm"] if of_slurm else "yes" if each["borrows"] else "",
         ]
         for each in found
     ]  # fmt: skip
@@ -184,7 +187,8 @@ def _running(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     ]  # fmt: skip
     rows = [
         [
-            each["job"], each["queue"], _gpus(each["gpu_milli"]), "" if each["ran_s"] is None else span(each["ran_s"]),
+            _called(each), each["queue"], _gpus(each["gpu_milli"]),
+            "" if each["ran_s"] is None else span(each["ran_s"]),
             "" if each["progress"] is None else f"{each['progress']:.0%}",
             "none" if each["unsaved_s"] is None else f"{span(each['unsaved_s'])} old",
             end_of(view, each), note_of(each),
@@ -219,13 +223,19 @@ def note_of(each: Mapping[str, Any]) -> str:
     return ", ".join(notes)
 
 
+def _called(each: Mapping[str, Any]) -> str:
+    """Its number and, shortened, what its owner calls it; or its name alone."""
+    title = each["title"]
+    return f"{each['job']} {title if len(title) <= 12 else title[:11] + '…'}" if title else each["job"]
+
+
 def _gpus(milli: float) -> str:
     return f"{milli / 1000:,g}" if milli else "0"
 
 
 def _watch(source: str, draw: Callable[[], None]) -> None:
     """Draw whenever the file changes, and a live cluster after a while; what cannot be read now is looked at again."""
-    from muster.answers.live import is_live
+    from muster.answers.live import goes_on
     from muster.service.latest import AGAIN_S
     from muster.traces.files import dump_files
 
@@ -236,7 +246,7 @@ def _watch(source: str, draw: Callable[[], None]) -> None:
     seen = 0.0
     while True:
         try:
-            changed = time.monotonic() // AGAIN_S + 1 if is_live(source) else changed_s()
+            changed = time.monotonic() // AGAIN_S + 1 if goes_on(source) else changed_s()
         except OSError:
             changed = seen
         if changed != seen:

@@ -16,6 +16,10 @@ COMMANDS = {
         "muster.cli.slurm_efficiency",
         "What jobs asked for and used, as seff and jobstats tell it, with GPUs; what to ask for instead.",
     ),
+    "reasons": (
+        "muster.cli.slurm_reasons",
+        "Every reason code of Slurm in plain words, with what is to be done about it.",
+    ),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 

@@ -104,12 +104,12 @@ def _of_specs(fleet: str | None, workload: str | None, at: str | None) -> Snapsh
 
 def _read(source: str, at: str | None = None) -> Snapshot:
     """The snapshot of a source; what was left out is said."""
-    from muster.answers.live import is_live
+    from muster.answers.live import goes_on
     from muster.answers.sources import read_source
     from muster.cli.source import at_of, say_left_out
 
     snapshot, skipped = read_source(source, at_of(source, at), warn=say)
-    if is_live(source):
+    if goes_on(source):
         say_left_out(source, skipped)
     else:
         _say_skipped(source, len(skipped))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LIVE = ("context", "kubeconfig", "namespace", "as_user")
-_CLUSTER = (*_LIVE, "all_namespaces")
-_SOURCES = ("kubernetes:", "history:")
+_CLUSTER = (*_LIVE, "all_namespaces", "cluster")
+_SOURCES = ("kubernetes:", "history:", "slurm:", "slurm+")
 """What a source that is no SPEC of a fleet begins with."""
 
 _META = "muster.namespace"
@@ -32,12 +32,12 @@ _AT = click.option(
 )
 _FROM = click.option(
     "--from", "source", envvar="MUSTER_FROM", metavar="SOURCE",
-    help="A snapshot, RUN.yaml, kubectl:DUMP.json, history:FILE or kubernetes:CONTEXT. [env: MUSTER_FROM]",
+    help="A snapshot, RUN.yaml, kubectl:DUMP.json, slurm:DIR, history:FILE or kubernetes:CONTEXT. [env: MUSTER_FROM]",
 )  # fmt: skip
 
 
 def cluster_options(function: _Function) -> _Function:
-    """Add kubectl's options that say which cluster is meant; `chosen_source` reads them."""
+    """Add the options that say which cluster is meant, kubectl's own and `--cluster`; `named_source` reads them."""
     for option in (
         click.option("--as", "as_user", metavar="USER", help="Act as this user of the cluster."),
         click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces; so it is without -n."),
@@ -46,6 +46,10 @@ def cluster_options(function: _Function) -> _Function:
         click.option(
             "--context", metavar="NAME", shell_complete=_contexts,
             help="A live cluster: this context of the kubeconfig. Like --from kubernetes:NAME.",
+        ),
+        click.option(
+            "--cluster", metavar="slurm",
+            help="A live Slurm: `slurm` by the commands of this machine (SLURM_CONF is honoured).",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -129,6 +133,8 @@ def named_source(source: str | None, cluster: Mapping[str, Any], *, typed: bool 
     if live.namespace and (cluster.get("all_namespaces")):
         raise InputError("one namespace and all of them are asked for", field="--namespace", hint="leave out -A or -n")
     ctx.meta[_META] = live.namespace
+    if slurm := cluster.get("cluster") or ctx.find_root().params.get("cluster"):
+        return _slurm(slurm, live, source if typed else None)
     if live.context or live.kubeconfig:
         if source is not None and typed:
             raise InputError("two sources are named", field="--context", hint="leave out one of them")
@@ -141,6 +147,18 @@ def named_source(source: str | None, cluster: Mapping[str, Any], *, typed: bool 
     if live.as_user:
         raise InputError("is for a live cluster", field="--as", hint="name one with --context")
     return source
+
+
+def _slurm(named: str, live: Live, source: str | None) -> str:
+    """The Slurm that ``--cluster`` names; raises `InputError` where another source is named too."""
+    from muster.answers.live import is_slurm
+
+    if source is not None or live.context or live.kubeconfig or live.as_user:
+        raise InputError("two sources are named", field="--cluster", hint="leave out one of them")
+    if not is_slurm(named):
+        hint = "slurm; for a cluster of Kubernetes --context NAME"
+        raise InputError(f"{named[:60]!r} is no cluster that is known", field="--cluster", hint=hint)
+    return named
 
 
 def _live(cluster: Mapping[str, Any]) -> Live:
@@ -171,7 +189,8 @@ def _how() -> str:
 
     names = contexts()
     live = f"--context NAME for a live cluster ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})"
-    return f"--from FILE{f', or {live}' if names else ', or --context NAME for a live cluster'}"
+    found = live if names else "--context NAME for a live cluster"
+    return f"--from FILE, {found}, or --cluster slurm"
 
 
 def view_of(source: str, at: str | None, settings: tuple[str, ...]) -> View:
@@ -203,7 +222,7 @@ def again(source: str, at: str | None, *, always: bool = False) -> str:
     import os
     import shlex
 
-    from muster.answers.live import is_live, live_of
+    from muster.answers.live import is_live, is_slurm, live_of
 
     if os.environ.get("MUSTER_FROM") == source and not always:
         named = ""
@@ -214,6 +233,8 @@ def again(source: str, at: str | None, *, always: bool = False) -> str:
         else:
             options = {"context": live.context, "kubeconfig": live.kubeconfig, "as": live.as_user}
             named = "".join(f" --{name} {shlex.quote(value)}" for name, value in options.items() if value)
+    elif is_slurm(source):
+        named = f" --cluster {shlex.quote(source)}"
     else:
         named = f" --from {shlex.quote(source)}"
     return named + (f" --at {shlex.quote(at)}" if at else "")

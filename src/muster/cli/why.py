@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from muster.answers.view import View
     from muster.answers.why import Why
     from muster.engine.explain import Funnel
+    from muster.model.workload import Workload
 
 EPILOG = """\b
 Examples:
@@ -135,7 +136,7 @@ def show_why(view: View, told: Why, of: str = "") -> None:
     workload = told.workload
     waited = view.now_s - workload.submitted_s
     where = f" in queue {workload.queue}" if workload.queue else ""
-    begin = f"{workload.name}, {pods_of(workload.pod_sets)},"
+    begin = f"{workload.name}{f' ({workload.title})' if workload.title else ''}, {pods_of(workload.pod_sets)},"
     if told.state == "runs":
         run = view.scheduler.running[workload.name]
         tell(f"{begin} has run for {span(view.now_s - run.started_s)}{where}.")
@@ -144,9 +145,11 @@ def show_why(view: View, told: Why, of: str = "") -> None:
         return
     if told.state == "starts":
         tell(f"{begin} has waited {span(waited)}{where}, and starts now.")
+        _print_said(workload)
         _print_place(told)
         return
     tell(f"{begin} has waited {span(waited)}{where}.")
+    _print_said(workload)
     first, *others = told.blockers
     tell(f"{first.text}  [{tag(first.reason)}]")
     for number, funnel in enumerate(told.funnels):
@@ -163,8 +166,30 @@ def show_why(view: View, told: Why, of: str = "") -> None:
         for each in others:
             tell(f"  {each.text}  [{tag(each.reason)}]")
         if not any(each.reason.name in ("QUOTA", "OVER_QUOTA") for each in told.blockers):
-            for held in told.quota:
+            for held in told.quota if not workload.told or _is_limited(view, workload) else ():
                 tell(f"  {held.describe()}.")
+
+
+def _is_limited(view: View, workload: Workload) -> bool:
+    """Whether an account of Slurm, or one above it, has a limit of GPUs."""
+    queues, name = view.scheduler.queues, workload.queue
+    while name in queues and queues[name].parent:
+        if queues[name].quotas:
+            return True
+        name = queues[name].parent
+    return False
+
+
+def _print_said(workload: Workload) -> None:
+    """Slurm's own reason beside plain words, and what is to be done about it."""
+    from muster.answers.told import said_of
+
+    said = said_of(workload)
+    if said is None:
+        return
+    detail = f" ({said.detail})" if said.detail and said.detail != said.code else ""
+    tell(f"Slurm says {said.code}: {said.text}{detail}")
+    tell(f"  {said.fix}{f'  {said.command}' if said.command else ''}")
 
 
 def _print_fixes(told: Why, of: str) -> None:

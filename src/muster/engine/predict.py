@@ -181,7 +181,7 @@ def _add(level: dict[Key, _Kind], key: Key, seconds: float) -> None:
 def keys_of(workload: Workload) -> Iterator[Key]:
     """The kinds that a workload is of, narrow to wide; made as they are asked for."""
     owner = (workload.user, "" if workload.user else workload.queue)
-    stem = name_stem(workload.name)
+    stem = name_stem(workload.title or workload.name)
     limit_s = -1.0 if workload.time_limit_s is None else workload.time_limit_s
     milli, pods = workload.gpu_milli, workload.pods
     yield (*owner, stem, pods, milli, limit_s)

@@ -195,7 +195,7 @@ class RunningSet:
         """The same for all work of a claim and kind that is `expected_s` to run equally long, now and later."""
         limit_s, predict = workload.time_limit_s, self._config.predict
         predicted = predict == "always" or (predict == "without-limit" and limit_s is None)
-        return limit_s, name_stem(workload.name) if predicted else ""
+        return limit_s, name_stem(workload.title or workload.name) if predicted else ""
 
     @staticmethod
     def span(run: RunningGang) -> Span:

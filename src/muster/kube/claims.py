@@ -13,13 +13,13 @@ from muster.kube.groups import KubeBudget, KubePriorityClass
 from muster.kube.kinds import BUDGETS, KUEUE_PRIORITIES, NODES, PRIORITY_CLASSES
 from muster.kube.kueue import KueueWorkloads, with_kueue
 from muster.kube.nodes import HOST_LABEL, Level
-from muster.kube.notes import Notes
 from muster.kube.objects import QUEUE_LABEL, KubeNode, KubePod, PodTerm, Selector, WeightedPodTerm
 from muster.kube.others import Others
 from muster.kube.owners import Gang
 from muster.kube.queues import QueueReader
 from muster.kube.world import World
 from muster.model.fleet import HOST
+from muster.model.notes import Notes
 from muster.model.workload import PodShape, TopologyRequest
 
 KUEUE = "kueue.x-k8s.io/"

@@ -12,10 +12,10 @@ from muster.kube.claims import FINISHED, ClaimReader
 from muster.kube.declared import Declared
 from muster.kube.ledger import Ledger
 from muster.kube.makers import Template
-from muster.kube.notes import Notes
 from muster.kube.objects import KubePod, Meta, parse_time
 from muster.kube.owners import Gang, Member, member, role_order
 from muster.kube.shapes import ShapeReader
+from muster.model.notes import Notes
 from muster.model.snapshot import PodPlacement, Running
 from muster.model.workload import PodSet, PodShape, Workload
 

@@ -28,11 +28,11 @@ from muster.kube.gpus import (
 )
 from muster.kube.kinds import KAI_TOPOLOGIES, TOPOLOGIES
 from muster.kube.marks import Marks
-from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, KubeNode, Quantity, first_of, parse_quantity
 from muster.kube.queue_objects import KubeTopology
 from muster.kube.world import World
 from muster.model.fleet import HOST, MOST_GPUS_PER_NODE, Device, Node, Taint, Topology
+from muster.model.notes import Notes
 
 __all__ = ["LEVEL_LABELS", "MODEL_LABELS", "Level", "NodeReader", "level_name", "levels_of"]
 

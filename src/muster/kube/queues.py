@@ -25,7 +25,6 @@ from muster.kube.kinds import (
     RESOURCE_QUOTAS,
     VOLCANO_QUEUES,
 )
-from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, Quantity, parse_quantity
 from muster.kube.queue_objects import (
     KaiResource,
@@ -40,6 +39,7 @@ from muster.kube.queue_objects import (
 )
 from muster.kube.world import World
 from muster.model.fleet import Fleet, Node
+from muster.model.notes import Notes
 from muster.model.queue import Queue, Quota
 
 NO_QUEUE = "no-queue"

@@ -14,7 +14,6 @@ from muster.kube.gpus import GPU, SHARED, WHOLE, GpuMode, profile_name
 from muster.kube.kinds import NODES, STORAGE_CLASSES
 from muster.kube.marks import Marks
 from muster.kube.nodes import HOST_LABEL, NodeReader
-from muster.kube.notes import Notes
 from muster.kube.objects import (
     GPU_RESOURCES,
     Amount,
@@ -32,6 +31,7 @@ from muster.kube.parts import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, Pa
 from muster.kube.volumes import VolumeReader
 from muster.kube.world import World
 from muster.model.fleet import WHOLE_GPU_MILLI
+from muster.model.notes import Notes
 from muster.model.workload import PodShape
 
 KAI_RESERVATIONS = ("kai-resource-reservation", "runai-reservation")

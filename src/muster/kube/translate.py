@@ -14,7 +14,6 @@ from muster.kube.kinds import NODES, PODS
 from muster.kube.ledger import Ledger
 from muster.kube.marks import Marks
 from muster.kube.nodes import NodeReader, levels_of, topologies_in
-from muster.kube.notes import Note, Notes
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.others import Others, Rules
 from muster.kube.owners import Gang, gang_of
@@ -22,6 +21,7 @@ from muster.kube.queues import NO_QUEUE, QueueReader
 from muster.kube.shapes import ShapeReader
 from muster.kube.world import World
 from muster.model.fleet import Fleet, Node
+from muster.model.notes import Note, Notes
 from muster.model.queue import Queue
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload

@@ -172,6 +172,8 @@ class Workload(Struct, frozen=True):
         not_before_s: it is held until then (a hold, or back-off after a failure).
         attempts: how often it was started before.
         failures: how often it failed by itself before.
+        title: what its owner calls it, where ``name`` is a number.
+        told: why it waits, in the words of the scheduler that it was read from, such as Slurm's ``Resources``.
     """
 
     name: str
@@ -195,6 +197,8 @@ class Workload(Struct, frozen=True):
     attempts: int = 0
     failures: int = 0
     parallelism: Parallelism | None = None
+    title: str = ""
+    told: str = ""
 
     @property
     def pods(self) -> int:

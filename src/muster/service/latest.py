@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from muster.answers.live import is_live
+from muster.answers.live import goes_on
 from muster.answers.sources import open_view
 from muster.answers.view import View
 from muster.traces.files import dump_files
@@ -45,7 +45,7 @@ class Latest:
                 assert view.scheduler is not None  # decided here, not by whoever asks first
                 now_s = time.monotonic()
                 self._until_s = now_s + max(AGAIN_S, SHARE * (now_s - begun_s))
-                self._read = self._stamp() if is_live(self._source) else stamp, view
+                self._read = self._stamp() if goes_on(self._source) else stamp, view
             return self._read[1]
 
     def _tell(self, text: str) -> None:
@@ -55,7 +55,7 @@ class Latest:
             self._warn(text)
 
     def _stamp(self) -> object:
-        if is_live(self._source):
+        if goes_on(self._source):
             return self._until_s if time.monotonic() < self._until_s else None
         try:
             found = [Path(file).stat() for file in dump_files(self._path)]

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.kube.kinds import NODES, PODS, STRUCTS
-from muster.kube.notes import Note
 from muster.kube.objects import KubeNode, KubePod, parse_time
 from muster.kube.translate import Options as Translated
 from muster.kube.translate import Translator
 from muster.kube.world import Kind, KubeObject, World, key_of
 from muster.model import Fleet, Running, Snapshot
+from muster.model.notes import Note
 from muster.model.workload import PodShape
 from muster.traces.files import decode_text, dump_files, read_bytes
 from muster.traces.spec import Options

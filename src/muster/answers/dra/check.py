@@ -15,10 +15,10 @@ from muster.kube.dra.objects import KubeClass
 from muster.kube.dra.reader import DraReader
 from muster.kube.kinds import CLASSES, NODES, PODS, SLICES
 from muster.kube.marks import Marks
-from muster.kube.notes import Notes
 from muster.kube.objects import KubeNode, KubePod
 from muster.kube.owners import gang_of
 from muster.kube.world import World
+from muster.model.notes import Notes
 
 OLDEST = (1, 34)
 """The first version with resource.k8s.io/v1, by default on."""

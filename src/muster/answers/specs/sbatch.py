@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from muster.answers.specs.base import Note, Specs
 from muster.answers.specs.features import feature_mark
 from muster.answers.specs.places import Places
-from muster.answers.specs.sbatch_pods import Asked, Nodes, pods_of
 from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, TopologyRequest, Workload
 from muster.slurm.hostlist import expand
+from muster.slurm.places import PARTITION
+from muster.slurm.pods import Asked, Nodes, pods_of
 from muster.slurm.sbatch_lines import (
     REFUSED,
     Option,
@@ -295,6 +296,7 @@ class _Reader:
         if "nodelist" in options:
             only = frozenset(self._hosts(options["nodelist"]))
             found.update(self.places.mark(f"--nodelist={options['nodelist'].value}", lambda node: node.name in only))
+        found.update(self._partitions(options))
         if "constraint" in options:
             option = options["constraint"]
             try:
@@ -302,6 +304,24 @@ class _Reader:
             except InputError as error:
                 raise self.error(option, error.what, error.hint) from None
         return found
+
+    def _partitions(self, options: dict[str, Option]) -> dict[str, str]:
+        """The label of the nodes of its partitions, where the snapshot is of a Slurm."""
+        option = options.get("partition")
+        known = {key for node in self.places.nodes for key, _ in node.labels if key.startswith(PARTITION)}
+        if option is None or not known:
+            return {}
+        keys = [f"{PARTITION}{name.strip()}" for name in option.value.split(",") if name.strip()]
+        unknown = next((key.removeprefix(PARTITION) for key in keys if key not in known), None)
+        if unknown is not None:
+            from muster.errors import near
+
+            names = sorted(key.removeprefix(PARTITION) for key in known)
+            hint = near(unknown, names) or f"there are {', '.join(names)}"
+            raise self.error(option, f"there is no partition {unknown[:60]!r} with nodes", hint)
+        if len(keys) == 1:
+            return {keys[0]: "yes"}
+        return self.places.mark(f"--partition={option.value}", lambda node: any(key in keys for key, _ in node.labels))
 
 
 class _Job:
@@ -348,7 +368,8 @@ class _Job:
         partitions = [each.strip() for each in partition.value.split(",") if each.strip()] if partition else []
         named = [*([account] if account else []), *partitions]
         queue = next((each for each in named if each in known), named[0] if named else "")
-        if partition and queue not in partitions:
+        of_slurm = any(key.startswith(PARTITION) for node in self.reader.places.nodes for key, _ in node.labels)
+        if partition and queue not in partitions and not of_slurm:
             self.reader.note(partition, "which nodes it has is not in the snapshot: all of the fleet are looked at")
         elif len(partitions) > 1 and partition:
             self.reader.note(partition, f"is asked in {queue} only")

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.answers.specs.sbatch import Batch, Component, read_components
-from muster.answers.specs.sbatch_pods import PARTS
 from muster.answers.translate import launcher, manifests
 from muster.answers.translate.base import Mount, Remarks, Translation
 from muster.answers.translate.body import Body, interpreter, is_shell, read_body
@@ -28,6 +27,7 @@ from muster.answers.translate.where import Where
 from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, Workload
+from muster.slurm.pods import PARTS
 from muster.slurm.sbatch_lines import Option, array_indexes, gpus_of, read_script
 
 KINDS = ("job", "jobset", "pytorchjob")

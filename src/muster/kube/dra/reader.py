@@ -41,10 +41,10 @@ from muster.kube.kinds import (
     TAINT_RULES,
 )
 from muster.kube.marks import Marks
-from muster.kube.notes import Notes
 from muster.kube.objects import GPU_RESOURCES, KubeNode, KubePod, Meta, PodClaim, Quantity, parse_quantity, pod_request
 from muster.kube.world import World
 from muster.model.fleet import WHOLE_GPU_MILLI, Device
+from muster.model.notes import Notes
 from muster.model.plan import PodPlacement
 from muster.model.workload import PodShape
 
