@@ -35,6 +35,8 @@ test-ray: $(STAMP)
 # the real Kubernetes programs, built once from their Go modules into $$MUSTER_CONTROLPLANE_DIR or your cache folder
 controlplane: $(STAMP)
 	MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build $(if $(K8S),--k8s $(K8S))
+	@# WITH="kueue jobset lws": controllers of others as well; another seven minutes
+	$(if $(WITH),MUSTER_PYTHON=$(VENV)/bin/python dev/cluster build $(WITH))
 
 # whether they can be built here: there is Go, and it can get a module
 controlplane-reachable:

@@ -8,6 +8,7 @@ for the nodes, with raised client limits for both. PART is one or more of:
     singles     pods of one GPU that wait when the scheduler starts, and as many that are made while it runs
     gangs       gangs of 64 pods x 8 GPUs one after the other, without and with a required topology level
     deadlock    two gangs of 64 GPUs, interleaved on 8 nodes, again and again: neither may get half
+    queues      gangs of 64 pods x 8 GPUs in queues of three tenants with quotas, beside Kueue (kubernetes_queues.py)
     memory      5,000 nodes and 20,000 pods: the resident memory of Muster
 """
 
@@ -22,57 +23,18 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "dev"))
-
-from controlplane import Cluster, ClusterError, Settings, Shape  # noqa: E402
-from controlplane.api import ApiError  # noqa: E402
-from controlplane.muster import Replica, cpu_s, most_memory_mb  # noqa: E402
-from controlplane.processes import running  # noqa: E402
+from contestants import Contestant, contest
+from controlplane import Cluster, ClusterError, Shape
+from controlplane.api import ApiError
+from kubernetes_queues import queues
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _NAME = re.compile(rb'"metadata":\{"name":"([^"]+)"')
 RACK = "cloud.provider.com/topology-rack"
-
-
-class Contestant:
-    """A scheduler on a cluster: started, ended, its CPU and memory."""
-
-    def __init__(self, name: str, cluster: Cluster) -> None:
-        self.name, self.cluster = name, cluster
-        self._replica: Replica | None = None
-
-    @property
-    def scheduler_name(self) -> str:
-        return "muster" if self.name == "muster" else "default-scheduler"
-
-    def start(self) -> None:
-        if self.name == "muster":
-            self._replica = Replica(self.cluster, leaderElection={"enabled": False}).start()
-        else:
-            self.cluster.start("kube-scheduler")
-
-    def end(self) -> None:
-        if self._replica is not None:
-            self._replica.end()
-        elif "kube-scheduler" in running(self.cluster.folder):
-            self.cluster.kill("kube-scheduler")
-
-    @property
-    def pid(self) -> int:
-        return self._replica.pid if self._replica is not None else running(self.cluster.folder)["kube-scheduler"]
-
-    def cpu_s(self) -> float:
-        return cpu_s(self.pid)
-
-    def memory_mb(self) -> float:
-        return most_memory_mb(self.pid)
 
 
 class Bindings:
@@ -129,19 +91,6 @@ def pod(name: str, gpus: int, scheduler: str, group: str = "") -> dict[str, Any]
 def group(name: str, pods: int, level: str = "") -> dict[str, Any]:
     constraints = {"schedulingConstraints": {"topology": [{"key": level}]}} if level else {}
     return {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": pods}}, **constraints}}
-
-
-@contextmanager
-def contest(name: str, shape: Shape, gates: tuple[str, ...] = ()) -> Iterator[Contestant]:
-    """A control plane of its own for one contestant, which is not started yet."""
-    cluster = Cluster(f"bench-{name}-{os.getpid()}", Settings((shape,), scheduler=False, gates=gates))
-    cluster.up(tied=True)
-    contestant = Contestant(name, cluster)
-    try:
-        yield contestant
-    finally:
-        contestant.end()
-        cluster.down()
 
 
 def clear(cluster: Cluster) -> None:
@@ -295,7 +244,7 @@ def memory(options: argparse.Namespace) -> None:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "singles": singles, "gangs": gangs, "deadlock": deadlock, "memory": memory,
+    "singles": singles, "gangs": gangs, "deadlock": deadlock, "queues": queues, "memory": memory,
 }  # fmt: skip
 
 
@@ -306,6 +255,8 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--gangs", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=200, help="of the part queues")
+    parser.add_argument("--seconds", default="20-200", help="how long those run")
     parser.add_argument("--only", type=lambda text: text.split(","), default=["kube-scheduler", "muster"])
     options = parser.parse_args()
     unknown: Iterable[str] = [part for part in options.parts if part not in PARTS]

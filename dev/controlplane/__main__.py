@@ -55,6 +55,7 @@ def main() -> None:
 @click.option("--k8s", "kubernetes", default="", metavar="1.34.4", help="Kubernetes version, built with make K8S=...")
 @click.option("--gates", default="", metavar="A,B=false", help="Further feature gates.")
 @click.option("--crds", default="", metavar="A,B", help=f"CRDs of {', '.join(build.CRDS)}.")
+@click.option("--with", "controllers", default="", metavar="A,B", help="Run kueue, jobset, lws, with their CRDs.")
 @click.option("--lease", "lease_s", type=int, default=0, metavar="SECONDS", help="Life of a node's lease; 0 chooses.")
 def up(
     name: str,
@@ -71,12 +72,15 @@ def up(
     kubernetes: str,
     gates: str,
     crds: str,
+    controllers: str,
     lease_s: int,
 ) -> None:
     """Start a cluster and wait until pods can be created on it."""
     shape = nodes.Shape(count, gpus, model, per_rack, blocks, zones, advertise="dra" if dra else advertise)
     shapes = (shape, nodes.Shape(cpu_nodes, 0, prefix="cpu", advertise="none")) if cpu_nodes else (shape,)
-    settings = Settings(shapes, scheduler, kubernetes.removeprefix("v"), words(gates), words(crds), lease_s)
+    settings = Settings(
+        shapes, scheduler, kubernetes.removeprefix("v"), words(gates), words(crds), lease_s, words(controllers)
+    )
     # a terminal that closes and a `kill` end what was started, as Ctrl-C does
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
@@ -96,7 +100,7 @@ def up(
 def build_programs(programs: tuple[str, ...], kubernetes: str) -> None:
     """Build what is not built yet; `make controlplane` calls it.
 
-    PROGRAMS are etcd, kubernetes, kwok, helm and crds; all of them if none is given.
+    PROGRAMS are etcd, kubernetes, kwok, helm and crds (all five if none is given), kueue, jobset and lws.
     """
     build.build_all(programs or build.CORE, kubernetes.removeprefix("v"))
     click.echo(f"{', '.join(programs or build.CORE)}: built, in {build.folder()}", err=True)

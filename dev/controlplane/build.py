@@ -27,6 +27,7 @@ from controlplane.errors import ClusterError
 
 MODULES = Path(__file__).resolve().parents[2] / "test" / "controlplane"
 CORE = ("etcd", "kubernetes", "kwok", "helm", "crds")
+CONTROLLERS = ("kueue", "jobset", "lws")
 STAMP = ".built-from"
 _TOOL = re.compile(r"^(?:tool |\t)(\S+/\S+)$", re.MULTILINE)
 _VERSION = "k8s.io/component-base/version"
@@ -66,6 +67,9 @@ PROGRAMS = {
             ),
         ),
         Program("helm", "helm.sh/helm/v4", ("helm",)),
+        Program("kueue", "sigs.k8s.io/kueue", ("kueue",), (("config/components/webhook", "webhooks"),)),
+        Program("jobset", "sigs.k8s.io/jobset", ("jobset",), (("config/components/webhook", "webhooks"),)),
+        Program("lws", "sigs.k8s.io/lws", ("lws",), (("config/webhook", "webhooks"),)),
     )
 }
 
@@ -121,6 +125,7 @@ def built(name: str, kubernetes: str = "") -> Path:
     if all((place / f).exists() for f in PROGRAMS[name].files) and (place / STAMP).exists():
         return place
     which = f" K8S={kubernetes}" if name == "kubernetes" and version != version_of("kubernetes") else ""
+    which = f" WITH={name}" if name in CONTROLLERS else which
     raise ClusterError(
         f"{name} {version} is not built (looked in {place}); run `make controlplane{which}`, about ten minutes the "
         "first time, or set MUSTER_CONTROLPLANE_DIR to the folder that has it"

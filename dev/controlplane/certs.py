@@ -19,6 +19,8 @@ CLIENTS = {
     "kube-scheduler": ("system:kube-scheduler", ()),
     "kwok": ("kwok", (ADMINS,)),
 }
+KUEUE, KUEUE_CA = "kueue-webhook-service.kueue-system.svc", "kueue-ca"
+"""Names that Kueue looks for in the certificates of its Secret; it would replace them by others otherwise."""
 _HOUR = datetime.timedelta(hours=1)
 
 
@@ -32,6 +34,7 @@ def make_all(folder: Path) -> None:
         _builder(name, name, key, 365 * 24)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(KUEUE_CA)]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -46,7 +49,7 @@ def make_all(folder: Path) -> None:
 
 def serving(folder: Path, file: str) -> None:
     """A certificate for a server on loopback: ``file``.crt and .key."""
-    names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", KUEUE]
     found: list[x509.GeneralName] = [x509.DNSName(n) for n in names]
     found += [x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "10.96.0.1")]
     _signed(folder, file, "kube-apiserver", (), ExtendedKeyUsageOID.SERVER_AUTH, found, 365 * 24)

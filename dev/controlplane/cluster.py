@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane import build, certs, components, crds, nodes, processes
+from controlplane import build, certs, components, controllers, crds, nodes, processes
 from controlplane.api import Api, ApiError
 from controlplane.errors import ClusterError
 
@@ -45,6 +45,12 @@ class Settings:
     crds: tuple[str, ...] = ()
     lease_s: int = 0
     """How long a node's lease holds; 0: 40 s, and more on clusters over 200 nodes, so that leases cost no CPU there."""
+    controllers: tuple[str, ...] = ()
+    """Which of Kueue, JobSet and LeaderWorkerSet run, with their CRDs and webhooks: `build.CONTROLLERS`."""
+
+    def all_crds(self) -> tuple[str, ...]:
+        """The sets of CRDs: those of the controllers (by the same names), then those that were asked for."""
+        return tuple(dict.fromkeys([*self.controllers, *self.crds]))
 
     def nodes(self) -> int:
         """How many nodes there will be."""
@@ -101,7 +107,7 @@ class Cluster:
                 "--name OTHER starts another"
             )
         self._check_built()
-        wanted = self.wanted()
+        wanted = [name for name in self.wanted() if name in components.COMMANDS]
         with processes.lock(clusters_folder() / f".{self.name}.lock"):
             try:
                 self._prepare(tied)
@@ -115,36 +121,49 @@ class Cluster:
                     self._until_healthy(name)
                 self._until_ready()
                 self._install_crds()
+                self._start_controllers()
             except BaseException:
                 self._end_all()
                 raise
         return self
 
     def _check_built(self) -> None:
-        for program in ("etcd", "kwok"):
+        for name in self.settings.controllers:
+            if name not in build.CONTROLLERS:
+                raise ClusterError(f"there is no controller '{name}'; there are {', '.join(build.CONTROLLERS)}")
+        for program in ("etcd", "kwok", *self.settings.controllers):
             build.built(program)
         build.built("kubernetes", self.kubernetes)
-        for name in self.settings.crds:
+        for name in self.settings.all_crds():
             build.crds(name)
 
     def _install_crds(self) -> None:
-        if self.settings.crds:
-            self.say(f"installing the CRDs of {', '.join(self.settings.crds)}")
-            made = crds.install(self.api, self.settings.crds)
+        if wanted := self.settings.all_crds():
+            self.say(f"installing the CRDs of {', '.join(wanted)}")
+            made = crds.install(self.api, wanted)
             self.wait("the CRDs were served", lambda: crds.served(self.api, made))
+
+    def _start_controllers(self) -> None:
+        for name in self.settings.controllers:
+            controllers.install(self.api, name, self.place(), self.settings.all_crds())
+            self.start(name)
+        for name in self.settings.controllers:
+            self._until_healthy(name)
 
     def wanted(self) -> list[str]:
         """The components that this cluster should run, in the order of their start."""
-        return [c for c in components.COMMANDS if c != "kube-scheduler" or self.settings.scheduler]
+        core = [c for c in components.COMMANDS if c != "kube-scheduler" or self.settings.scheduler]
+        return [*core, *self.settings.controllers]
 
     def _prepare(self, tied: bool) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, mode=0o700)
+        ports = [*components.PORT_NAMES, *controllers.port_names(self.settings.controllers)]
         with processes.lock(clusters_folder() / ".ports.lock"):
             taken = processes.ports_of([clusters_folder() / n / "state.json" for n in names()])
             state = {
                 "settings": asdict(self.settings),
-                "ports": processes.free_ports(components.PORT_NAMES, taken),
+                "ports": processes.free_ports(ports, taken),
                 "owner": _identity(os.getpid()) if tied else "",
                 "created": time.time(),
             }
@@ -158,7 +177,11 @@ class Cluster:
         if name in processes.running(self.folder):
             raise ClusterError(f"{name} runs already in cluster '{self.name}'")
         self.say(f"starting {name}")
-        self._children[name] = processes.start(self.folder, name, components.COMMANDS[name](self.place()))
+        if name in components.COMMANDS:
+            command = components.COMMANDS[name](self.place())
+        else:
+            command = controllers.command(name, self.place(), self.settings.all_crds())
+        self._children[name] = processes.start(self.folder, name, command)
 
     def _fill(self) -> None:
         """Nodes and the objects that every cluster has, while the controllers start."""
@@ -242,9 +265,9 @@ class Cluster:
                 return self.api.raw("GET", "/readyz", timeout_s=5)[0] == 200
             except OSError:
                 return False
-        path = "/health" if name == "etcd" else "/healthz"
+        path = "/health" if name == "etcd" else "/readyz" if name in build.CONTROLLERS else "/healthz"
         scheme = "https" if name in ("kube-controller-manager", "kube-scheduler") else "http"
-        port = ports[name]
+        port = ports.get(f"{name}-health", ports[name])
         try:
             with urllib.request.urlopen(
                 f"{scheme}://127.0.0.1:{port}{path}", timeout=5, context=_any_certificate()
@@ -273,7 +296,7 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_all(self) -> None:
-        order = list(reversed(components.COMMANDS))
+        order = [*reversed(self.settings.controllers), *reversed(components.COMMANDS)]
         for _ in range(20):
             left = processes.running(self.folder)
             if not left:
@@ -316,8 +339,9 @@ class Cluster:
         processes.send(self.folder, name, signal.SIGCONT)
 
     def _check(self, name: str) -> None:
-        if name not in components.COMMANDS:
-            raise ClusterError(f"there is no component '{name}'; there are {', '.join(components.COMMANDS)}")
+        known = [*components.COMMANDS, *self.settings.controllers]
+        if name not in known:
+            raise ClusterError(f"there is no component '{name}'; there are {', '.join(known)}")
 
     def compact(self) -> int:
         """Let etcd forget all but the present; returns the revision. Older resource versions are then 410 Gone."""
