@@ -3,11 +3,12 @@
     .venv/bin/python benchmarks/kubernetes.py queues [--nodes 1000] [--jobs 200] [--seconds 20-200]
     .venv/bin/python benchmarks/kubernetes.py queues --nodes 330 --jobs 20 --seconds 5-30      # three minutes
 
-Jobs of 64 pods x 8 GPUs of three tenants, all made at the start, in the same order for both; each tenant has a
-ClusterQueue with a part of the cluster's GPUs as its nominal quota, in one cohort. A Job's pods end by themselves. By a
-watch of the pods it is measured how much of the cluster's GPU time pods had (from their binding to their end, over the
-time from the first Job's making to the last one's end, and to the last one's start, while there is work that waits),
-how long each gang waited until its last pod was bound, and how long a part of a gang was bound and the rest not.
+Jobs of 64 pods x 8 GPUs of three tenants; each tenant has a ClusterQueue with a part of the cluster's GPUs as its
+nominal quota, in one cohort. All Jobs are made in the same order for both while the queues are held (stopPolicy), until
+they all wait: in Kueue as Workloads, for Muster with their pods. Then the queues are opened, and the clock starts. A
+Job's pods end by themselves. By a watch of the pods it is measured how much of the cluster's GPU time pods had (from
+their binding to their end, over the time to the last one's end, and to the last gang's start, while there is work that
+waits), how long each gang waited until its last pod was bound, and how long a part of one was bound and the rest not.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def queues(options: argparse.Namespace) -> None:
     names = ["kueue" if name == "kube-scheduler" else name for name in options.only]
     results: dict[str, Result] = {}
     for name in names:
-        shape = Shape(options.nodes, GPUS, per_rack=66, blocks=2)
+        shape = Shape(options.nodes, GPUS, per_rack=66)
         with contest(name, shape, crds=("kueue",)) as contestant:
             make_queues(contestant.cluster, options.nodes * GPUS)
             contestant.start()
@@ -148,7 +149,7 @@ def make_queues(cluster: Cluster, gpus: int) -> None:
     for tenant, (part, _) in TENANTS.items():
         quota = {"name": "nvidia.com/gpu", "nominalQuota": round(part * gpus)}
         groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "h100", "resources": [quota]}]}]
-        spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups}
+        spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups, "stopPolicy": "Hold"}
         make("ClusterQueue", tenant, spec | {"preemption": {"reclaimWithinCohort": "Any"}})
         make("LocalQueue", tenant, {"clusterQueue": tenant}, "/namespaces/default")
 
@@ -171,6 +172,8 @@ def job(gang: Gang, scheduler: str) -> dict[str, Any]:
             "completionMode": "Indexed",
             "completions": SIZE,
             "parallelism": SIZE,
+            # each index has its own back-off: the whole Job's would be ten minutes once 64 pods were stopped
+            "backoffLimitPerIndex": 6,
             "podFailurePolicy": policy,
             "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": pod},
         },
@@ -178,14 +181,21 @@ def job(gang: Gang, scheduler: str) -> dict[str, Any]:
 
 
 def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
-    """All Jobs, from the first one's making to the last one's end."""
+    """All Jobs, from when the queues are opened to the last one's end."""
     cluster = contestant.cluster
     lives = Lives(cluster)
+    cluster.create(JOBS, [job(gang, contestant.scheduler_name) for gang in gangs])
+
+    def all_wait() -> bool:
+        if contestant.name == "kueue":
+            return len(cluster.api.items(f"{KUEUE}/namespaces/default/workloads")) == len(gangs)
+        return sum(len(pods) for pods in list(lives.of.values())) == SIZE * len(gangs)
+
+    cluster.wait("all gangs waited", all_wait, 60 + 3 * len(gangs), 1.0)
+    time.sleep(5.0)
     began_s = time.monotonic()
-    made_s: dict[str, float] = {}
-    for gang in gangs:
-        cluster.api.post(JOBS, job(gang, contestant.scheduler_name))
-        made_s[gang.name] = time.monotonic()
+    for tenant in TENANTS:
+        cluster.api.patch(f"{KUEUE}/clusterqueues/{tenant}", {"spec": {"stopPolicy": "None"}})
     at_once = max(1, gpus // (SIZE * GPUS))
     until_s = began_s + 300 + 4 * sum(gang.seconds for gang in gangs) / at_once
     while open_ := [gang.name for gang in gangs if not lives.done(gang.name)]:
@@ -193,10 +203,10 @@ def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
             raise ClusterError(f"{contestant.name}: {len(open_)} gangs did not end, such as {', '.join(open_[:5])}")
         time.sleep(0.5)
     lives.end()
-    return result(gangs, lives, began_s, made_s, gpus)
+    return result(gangs, lives, began_s, gpus)
 
 
-def result(gangs: list[Gang], lives: Lives, began_s: float, made_s: dict[str, float], gpus: int) -> Result:
+def result(gangs: list[Gang], lives: Lives, began_s: float, gpus: int) -> Result:
     """What the pods' lives come to."""
     spans = [
         (life.bound_s, life.ended_s, gang.tenant)
@@ -216,7 +226,7 @@ def result(gangs: list[Gang], lives: Lives, began_s: float, made_s: dict[str, fl
         ends_s - began_s,
         sum(end - start for start, end, _ in spans) * GPUS / gpus / (ends_s - began_s),
         sum(max(0.0, min(end, last_s) - start) for start, end, _ in spans) * GPUS / gpus / (last_s - began_s),
-        [starts[gang.name] - made_s[gang.name] for gang in gangs],
+        [starts[gang.name] - began_s for gang in gangs],
         sum(GPUS * (starts[gang.name] - life.bound_s) for gang in gangs for life in lives.of[gang.name].values()
             if life.well),
         sum(not life.well for gang in gangs for life in lives.of[gang.name].values() if life.bound_s),

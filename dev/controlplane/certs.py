@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ADMINS = "system:masters"
@@ -27,7 +27,8 @@ _HOUR = datetime.timedelta(hours=1)
 def make_all(folder: Path) -> None:
     """The CA, the server's certificate, the key of service accounts, and a certificate for each of `CLIENTS`."""
     folder.mkdir(parents=True, exist_ok=True)
-    key = _key(folder / "ca.key")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)  # Kueue reads no other
+    _write_key(folder / "ca.key", key)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster-dev-cluster")])
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
     ca = (
@@ -94,7 +95,7 @@ def _signed(
 ) -> None:
     ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    assert isinstance(signer, rsa.RSAPrivateKey)
     key = _key(folder / f"{file}.key")
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, g) for g in groups]
     subject = x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, user)])
@@ -110,7 +111,7 @@ def _signed(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid_hours: float
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, valid_hours: float
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     ends = now + valid_hours * _HOUR
@@ -127,7 +128,11 @@ def _builder(
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = ec.generate_private_key(ec.SECP256R1())
+    _write_key(path, key)
+    return key
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     path.touch(mode=0o600)
     form = serialization.PrivateFormat.TraditionalOpenSSL
     path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-    return key
