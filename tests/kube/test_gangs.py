@@ -77,6 +77,22 @@ def test_pods_that_have_finished_count_no_more() -> None:
     assert (run.workload.pods, [place.node for place in run.pods]) == (2, ["n1", "n2"])
 
 
+def test_pods_that_have_finished_count_no_more_before_their_job_says_so() -> None:
+    done = of_job(0, on="n1", status={"phase": "Succeeded"})
+    (run,) = translated(
+        node("n1"), node("n2"), thing(JOB), done, of_job(1, on="n1"), of_job(2, on="n2")
+    ).snapshot.running
+    assert (run.workload.pods, run.missing) == (2, ())
+
+
+def test_pods_of_a_job_with_more_completions_than_pods_are_replaced() -> None:
+    done = of_job(0, on="n1", status={"phase": "Succeeded"})
+    job = thing(JOB)
+    job["spec"]["completions"] = 9
+    (run,) = translated(node("n1"), node("n2"), job, done, of_job(1, on="n1"), of_job(2, on="n2")).snapshot.running
+    assert (run.workload.pods, len(run.missing)) == (3, 1)
+
+
 def test_a_native_pod_group() -> None:
     zones = {"topology.kubernetes.io/zone": "z1"}
     found = translated(node("n1", labels=zones), thing(GROUP), *map(in_group, ("p-10", "p-2", "p-1", "p-3")))

@@ -7,11 +7,20 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inmemory import Cluster, node
 from muster.backends.kubernetes.commit import Outcome
 from muster.engine.config import Config
+from muster.service.scheduler.endings import ENDING_S
 from muster.service.scheduler.writer import Bind, Stop
+
+
+def ended(cluster: Cluster, *names: str) -> None:
+    """Pods have ended well."""
+    for name in names:
+        pod = cluster.pods[f"ns/{name}"]
+        cluster.change(replace(pod, status=replace(pod.status, phase="Succeeded")))
 
 
 def test_a_gang_is_bound_whole_or_not_at_all() -> None:
@@ -44,6 +53,35 @@ def test_what_was_decided_is_not_given_away_before_it_is_bound() -> None:
     cluster.cycle()
     cluster.check()
     assert not cluster.writes
+
+
+def test_nobody_is_stopped_for_room_that_a_gang_is_about_to_leave() -> None:
+    cluster = Cluster([node(f"n{index}") for index in range(5)])
+    cluster.put_gang("ends", 3)
+    cluster.put_gang("low", 2)
+    cluster.settle()
+    ended(cluster, "ends-0", "ends-2")
+    cluster.put_gang("high", 3, priority=10)
+    cluster.cycle()
+    assert not cluster.writes, "the last pod of the first gang ends in a moment"
+    ended(cluster, "ends-1")
+    cluster.settle()
+    assert (cluster.bound("low"), cluster.bound("high")) == (2, 3)
+
+
+def test_a_gang_whose_rest_runs_on_is_a_smaller_gang() -> None:
+    cluster = Cluster([node(f"n{index}") for index in range(5)])
+    cluster.put_gang("ends", 3)
+    cluster.put_gang("low", 2)
+    cluster.settle()
+    ended(cluster, "ends-0", "ends-2")
+    cluster.put_gang("high", 3, priority=10)
+    cluster.cycle()
+    assert not cluster.writes
+    cluster.cycle(after_s=ENDING_S)
+    assert any(isinstance(write, Stop) for write in cluster.writes), "it did not end: others are stopped now"
+    cluster.settle()
+    assert cluster.bound("high") == 3
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LATER, Outcome.TAKEN])

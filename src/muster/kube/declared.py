@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
@@ -117,15 +118,26 @@ def _grouped(said: Declared, gang: Gang, world: World, meta: Meta) -> Declared:
     return said
 
 
+def _ended(pods: Sequence[KubePod]) -> Counter[str]:
+    """How many pods of each role have ended well: they are part of the gang no more."""
+    return Counter(owners.member(pod).role for pod in pods if pod.status.phase == "Succeeded")
+
+
 def _job(gang: Gang, world: World, pods: Sequence[KubePod]) -> Declared:
-    """As many pods as the Job runs at a time, all of them together."""
+    """As many pods as the Job runs at a time, all of them together.
+
+    What its status says of pods that have ended may come later than that they did.
+    """
     found = world.of(JOBS, KubeJob).get(f"{gang.namespace}/{gang.name}")
     if found is None:
         return Declared()
     spec = found.spec
     count = 1 if spec.parallelism is None else spec.parallelism
+    ended = _ended(pods).total()
     if spec.completions is not None:
-        count = min(count, max(0, spec.completions - (found.status.succeeded or 0)))
+        count = min(count, max(0, spec.completions - max(found.status.succeeded or 0, ended)))
+    elif ended:  # once one has ended well, no new ones are made
+        count = max(0, count - ended)
     least = found.metadata.annotation(MIN_PARALLELISM)
     return Declared(
         found.metadata,
@@ -142,9 +154,14 @@ def _job_set(gang: Gang, world: World, pods: Sequence[KubePod]) -> Declared:
         return Declared()
     said = Declared(found.metadata, hold="suspended" if found.spec.suspend else "")
     ended = {each.name: each.succeeded for each in found.status.replicated_jobs_status or ()}
+    pods_ended = _ended(pods)
     limits: list[float | None] = []
     for job in found.spec.replicated_jobs or ():
-        said.counts[job.name] = max(0, job.replicas - ended.get(job.name, 0)) * job.template.spec.pods
+        each, at_a_time = job.template.spec, job.template.spec.pods
+        left = max(0, job.replicas - ended.get(job.name, 0)) * at_a_time
+        if each.completions is None or each.completions <= at_a_time:  # no others come in place of those that ended
+            left = min(left, max(0, job.replicas * at_a_time - pods_ended[job.name]))
+        said.counts[job.name] = left
         limits.append(_seconds(job.template.spec.active_deadline_seconds))
         if job.template.spec.template is not None:
             said.templates[job.name] = job.template.spec.template
@@ -181,9 +198,13 @@ def _training(kind: Kind) -> Callable[[Gang, World, Sequence[KubePod]], Declared
             return Declared()
         replicas, policy = found.spec.replicas, found.spec.run_policy
         told = policy.scheduling_policy if policy is not None else None
+        ended = _ended(pods)
         return Declared(
             found.metadata,
-            {role: 1 if each.replicas is None else each.replicas for role, each in replicas.items()},
+            {
+                role: max(0, (1 if each.replicas is None else each.replicas) - ended[role])
+                for role, each in replicas.items()
+            },
             {role: each.template for role, each in replicas.items()},
             least=told.min_available if told is not None else None,
             queue=(told.queue if told is not None else None) or "",
@@ -220,8 +241,9 @@ def _volcano_job(gang: Gang, world: World, pods: Sequence[KubePod]) -> Declared:
         return Declared()
     said = Declared(found.metadata, least=found.spec.min_available, queue=found.spec.queue or "", system="volcano")
     said.priority_class = found.spec.priority_class_name or ""
+    ended = _ended(pods)
     for task in found.spec.tasks or ():
-        said.counts[task.name] = 1 if task.replicas is None else task.replicas
+        said.counts[task.name] = max(0, (1 if task.replicas is None else task.replicas) - ended[task.name])
         said.templates[task.name] = task.template
         if task.min_available is not None:
             said.least_of[task.name] = task.min_available

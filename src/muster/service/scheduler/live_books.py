@@ -47,6 +47,7 @@ from muster.model.fleet import Node
 from muster.model.snapshot import Running, Snapshot
 from muster.model.workload import Workload
 from muster.service.scheduler.claims import ClaimWrite, waits_for_claims
+from muster.service.scheduler.endings import Endings
 from muster.service.scheduler.ranks import agree, run_of
 from muster.service.scheduler.usage import read_usage
 from muster.service.scheduler.volumes import Volumes
@@ -110,6 +111,7 @@ class LiveBooks:
         self._taken: dict[str, int] = {}
         self._decided: dict[str, ClaimWrite] = {}
         self._anew: set[str] = set()
+        self._endings = Endings()
         self._misfits: dict[str, frozenset[str]] = {}
         self._contended: dict[str, int] = {}
         self._owed: dict[str, None] = {}
@@ -427,6 +429,8 @@ class LiveBooks:
             if run is None:
                 self._enter_waiting(seen, ours=ours)
                 continue
+            if (ends_s := self._endings.leaving_s(name, now_s, shrank=self._shrank(run))) is not None:
+                run = replace(run, leaving_s=ends_s)
             if not ours or name in self._protected:
                 queue = run.workload.queue if ours else ""
                 run = replace(run, workload=replace(run.workload, queue=queue, preemptible=False))
@@ -436,8 +440,17 @@ class LiveBooks:
         for _, run in sorted(comes, key=lambda each: each[0]):
             self._enter_running(run)
 
+    def _shrank(self, run: Running) -> bool:
+        """Whether pods of a gang have ended well since it was entered, and nothing comes in their place."""
+        known = self._books.running.get(run.workload.name)
+        if known is None or run.missing or run.leaving_s is not None or run.workload.elastic:
+            return False
+        pods = self._members.get(run.workload.name, {}).values()
+        return known.kind.count > run.workload.pods and any(pod.status.phase == "Succeeded" for pod in pods)
+
     def _leave(self, name: str, now_s: float) -> None:
         """Nothing of a gang is left that runs or waits."""
+        self._endings.forget(name)
         self.seen.pop(name, None)
         self.partial.pop(name, None)
         self.complete_s.pop(name, None)

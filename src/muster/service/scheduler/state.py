@@ -66,6 +66,7 @@ class LiveState(LiveBooks):
         for uid, known in [(uid, known) for uid, known in self._assumed.items() if known.doubt_s < now_s]:
             namespace, _, name = known.key.partition("/")
             self._doubt(known.gang, PodKey(namespace, name, uid))
+        self._dirty.update(dict.fromkeys(self._endings.over(now_s)))
         for kept in (self._protected, self._refused):
             for name in [name for name, until_s in kept.items() if until_s < now_s]:
                 del kept[name]
