@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/kubernetes.py queues --nodes 330 --jobs 20 --seconds 5-30      # three minutes
 
 Jobs of 64 pods x 8 GPUs of three tenants; each tenant has a ClusterQueue with a part of the cluster's GPUs as its
-nominal quota, in one cohort. All Jobs are made in the same order for both while the queues are held (stopPolicy), until
-they all wait: in Kueue as Workloads, for Muster with their pods. Then the queues are opened, and the clock starts. A
+nominal quota, in one cohort. All Jobs are made in the same order for both while the queues' ResourceFlavor is missing,
+until they all wait: in Kueue as Workloads, for Muster with their pods. Then it is made, and the clock starts. A
 Job's pods end by themselves. By a watch of the pods it is measured how much of the cluster's GPU time pods had (from
 their binding to their end, over the time to the last one's end, and to the last gang's start, while there is work that
 waits), how long each gang waited until its last pod was bound, and how long a part of one was bound and the rest not.
@@ -138,20 +138,20 @@ def queues(options: argparse.Namespace) -> None:
         )
 
 
+def make(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], where: str = "") -> None:
+    """An object of Kueue."""
+    body = {"apiVersion": KUEUE.removeprefix("/apis/"), "kind": kind, "metadata": {"name": name}, "spec": spec}
+    cluster.api.post(f"{KUEUE}{where}/{kind.lower()}s", body)
+
+
 def make_queues(cluster: Cluster, gpus: int) -> None:
-    """The tenants' queues, in Kueue's objects, for both contestants."""
-
-    def make(kind: str, name: str, spec: dict[str, Any], where: str = "") -> None:
-        body = {"apiVersion": KUEUE.removeprefix("/apis/"), "kind": kind, "metadata": {"name": name}, "spec": spec}
-        cluster.api.post(f"{KUEUE}{where}/{kind.lower()}s", body)
-
-    make("ResourceFlavor", "h100", {})
+    """The tenants' queues, in Kueue's objects, for both contestants; without their flavor nothing starts."""
     for tenant, (part, _) in TENANTS.items():
         quota = {"name": "nvidia.com/gpu", "nominalQuota": round(part * gpus)}
         groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "h100", "resources": [quota]}]}]
-        spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups, "stopPolicy": "Hold"}
-        make("ClusterQueue", tenant, spec | {"preemption": {"reclaimWithinCohort": "Any"}})
-        make("LocalQueue", tenant, {"clusterQueue": tenant}, "/namespaces/default")
+        spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups}
+        make(cluster, "ClusterQueue", tenant, spec | {"preemption": {"reclaimWithinCohort": "Any"}})
+        make(cluster, "LocalQueue", tenant, {"clusterQueue": tenant}, "/namespaces/default")
 
 
 def job(gang: Gang, scheduler: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def job(gang: Gang, scheduler: str) -> dict[str, Any]:
 
 
 def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
-    """All Jobs, from when the queues are opened to the last one's end."""
+    """All Jobs, from when the queues have their flavor to the last one's end."""
     cluster = contestant.cluster
     lives = Lives(cluster)
     cluster.create(JOBS, [job(gang, contestant.scheduler_name) for gang in gangs])
@@ -194,8 +194,7 @@ def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
     cluster.wait("all gangs waited", all_wait, 60 + 3 * len(gangs), 1.0)
     time.sleep(5.0)
     began_s = time.monotonic()
-    for tenant in TENANTS:
-        cluster.api.patch(f"{KUEUE}/clusterqueues/{tenant}", {"spec": {"stopPolicy": "None"}})
+    make(cluster, "ResourceFlavor", "h100", {})
     at_once = max(1, gpus // (SIZE * GPUS))
     until_s = began_s + 300 + 4 * sum(gang.seconds for gang in gangs) / at_once
     while open_ := [gang.name for gang in gangs if not lives.done(gang.name)]:
