@@ -6,9 +6,10 @@
 Jobs of 64 pods x 8 GPUs of three tenants; each tenant has a ClusterQueue with a part of the cluster's GPUs as its
 nominal quota, in one cohort. All Jobs are made in the same order for both while the queues' ResourceFlavor is missing,
 until they all wait: in Kueue as Workloads, for Muster with their pods. Then it is made, and the clock starts. A
-Job's pods end by themselves. By a watch of the pods it is measured how much of the cluster's GPU time pods had (from
-their binding to their end, over the time to the last one's end, and to the last gang's start, while there is work that
-waits), how long each gang waited until its last pod was bound, and how long a part of one was bound and the rest not.
+Job's pods end by themselves. By a watch of the pods it is measured how much of the cluster's GPU time went to pods that
+ended well (from their binding to their end, over the time to the last one's end, and to the last gang's start, while
+there is work that waits), how long each gang waited until its last pod was bound, how long a part of one was bound and
+the rest not, and what was lost of pods that were stopped for others.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Result:
     used_while_waiting: float
     waits_s: list[float]
     part_gpu_s: float
-    lost_pods: int
+    lost_gpu_s: float
     tenants: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -207,12 +208,8 @@ def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
 
 def result(gangs: list[Gang], lives: Lives, began_s: float, gpus: int) -> Result:
     """What the pods' lives come to."""
-    spans = [
-        (life.bound_s, life.ended_s, gang.tenant)
-        for gang in gangs
-        for life in lives.of[gang.name].values()
-        if life.bound_s
-    ]
+    all_lives = [(life, gang.tenant) for gang in gangs for life in lives.of[gang.name].values() if life.bound_s]
+    spans = [(life.bound_s, life.ended_s, tenant) for life, tenant in all_lives if life.well]
     starts = {gang.name: _whole(lives.of[gang.name]) for gang in gangs}
     ends_s, last_s = max(end for _, end, _ in spans), max(starts.values())
     # until the first tenant has no work that waits, all three ask for more than they have
@@ -228,7 +225,7 @@ def result(gangs: list[Gang], lives: Lives, began_s: float, gpus: int) -> Result
         [starts[gang.name] - began_s for gang in gangs],
         sum(GPUS * (starts[gang.name] - life.bound_s) for gang in gangs for life in lives.of[gang.name].values()
             if life.well),
-        sum(not life.well for gang in gangs for life in lives.of[gang.name].values() if life.bound_s),
+        sum(GPUS * (life.ended_s - life.bound_s) for life, _ in all_lives if not life.well),
         {tenant: part[tenant] / max(1e-9, part.total()) for tenant in TENANTS},
     )  # fmt: skip
 
@@ -245,7 +242,7 @@ def tell(contestant: Contestant, found: Result, count: int) -> None:
         f"{contestant.name:15} {count} gangs of {SIZE} x {GPUS} GPUs ended after {found.took_s:,.0f} s; GPU time used"
         f" {100 * found.used:.1f} %, while work waited {100 * found.used_while_waiting:.1f} %; waits: median"
         f" {statistics.median(found.waits_s):,.0f} s, longest {max(found.waits_s):,.0f} s\n"
-        f"{'':15} GPU-hours of gangs in part {found.part_gpu_s / 3600:.1f}; pods lost {found.lost_pods}; while all"
-        f" wait: {shares} of the GPU time; its CPU {contestant.cpu_s():.0f} s, memory {contestant.memory_mb():.0f} MB",
+        f"{'':15} GPU-hours of gangs in part {found.part_gpu_s / 3600:.1f}; lost {found.lost_gpu_s / 3600:.1f}; while"
+        f" all wait: {shares} of the GPU time; its CPU {contestant.cpu_s():.0f} s, memory {contestant.memory_mb():.0f} MB",
         flush=True,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.cluster import Cluster
+from controlplane.components import native_gangs
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -33,6 +34,13 @@ def job(name: str, pods: int, gpus: int, runs_for: str = "1h") -> dict[str, Any]
     }
     spec = {"completionMode": "Indexed", "completions": pods, "parallelism": pods, "backoffLimit": 1000}
     return {"metadata": {"name": name}, "spec": spec | {"template": template}}
+
+
+def clear(cluster: Cluster, *paths: str) -> None:
+    """Delete all objects of some kinds; PodGroups where the server has them."""
+    for path in paths:
+        if path != GROUPS or native_gangs(cluster.kubernetes):
+            cluster.api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
 
 def nodes_of(cluster: Cluster, prefix: str) -> list[str]:

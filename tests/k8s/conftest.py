@@ -15,6 +15,7 @@ import pytest
 from controlplane import Cluster, ClusterError, Starter
 from controlplane.build import built
 from controlplane.cluster import sweep
+from controlplane.components import native_gangs
 
 REQUIRED = os.environ.get("MUSTER_K8S") == "required"
 _numbers = itertools.count(1)
@@ -79,6 +80,13 @@ def cluster(_starter: Starter) -> Cluster:
 def scheduled(_starter: Starter) -> Cluster:
     """A control plane with kube-scheduler, shared by the session."""
     return _starter(scheduler=True)
+
+
+@pytest.fixture
+def native_groups(cluster: Cluster) -> None:
+    """For tests of native PodGroups: skips on versions that do not have them as beta."""
+    if not native_gangs(cluster.kubernetes):
+        pytest.skip(f"Kubernetes {cluster.kubernetes} has no PodGroups in scheduling.k8s.io/v1beta1; 1.37 has")
 
 
 @pytest.fixture

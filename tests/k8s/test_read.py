@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from controlplane import Cluster, Shape
+from controlplane.components import native_gangs
 from muster.backends.kubernetes.api import ApiServer
 from muster.backends.kubernetes.lists import read_world
 from muster.kube.translate import Options, Translation, Translator
@@ -39,25 +40,31 @@ def _read(cluster: Cluster) -> Translation:
 
 @pytest.fixture
 def work(cluster: Cluster, namespace: str) -> str:
-    """A namespace with a pod, an Indexed Job of which no pod is bound, a gated pod, and a PodGroup with a level."""
+    """A namespace with a pod, an Indexed Job of which no pod is bound, a gated pod, and a PodGroup with a level.
+
+    Versions without PodGroups do without it.
+    """
     pods = f"/api/v1/namespaces/{namespace}/pods"
     cluster.api.post(pods, {"metadata": {"name": "alone"}, "spec": _spec(2)})
     cluster.api.post(
         pods, {"metadata": {"name": "held"}, "spec": _spec(1, schedulingGates=[{"name": "example.com/g"}])}
     )
-    group = {"gang": {"minCount": 2}}
-    level = {"topology": [{"key": "cloud.provider.com/topology-block"}]}
-    cluster.api.post(
-        f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups",
-        {"metadata": {"name": "pg"}, "spec": {"schedulingPolicy": group, "schedulingConstraints": level}},
-    )
-    for name in ("pg-0", "pg-1"):
-        spec = _spec(8, schedulingGroup={"podGroupName": "pg"})
-        cluster.api.post(pods, {"metadata": {"name": name}, "spec": spec})
+    if native_gangs(cluster.kubernetes):
+        group = {"gang": {"minCount": 2}}
+        level = {"topology": [{"key": "cloud.provider.com/topology-block"}]}
+        cluster.api.post(
+            f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups",
+            {"metadata": {"name": "pg"}, "spec": {"schedulingPolicy": group, "schedulingConstraints": level}},
+        )
+        for name in ("pg-0", "pg-1"):
+            spec = _spec(8, schedulingGroup={"podGroupName": "pg"})
+            cluster.api.post(pods, {"metadata": {"name": name}, "spec": spec})
     template = {"spec": _spec(4, restartPolicy="Never")}
     job = {"completionMode": "Indexed", "completions": 3, "parallelism": 3, "template": template}
     cluster.api.post(f"/apis/batch/v1/namespaces/{namespace}/jobs", {"metadata": {"name": "train"}, "spec": job})
-    cluster.wait("the Job has its pods", lambda: len(cluster.api.items(pods)) == 7)
+    cluster.wait(
+        "the Job has its pods", lambda: len(cluster.api.items(pods)) == (7 if native_gangs(cluster.kubernetes) else 5)
+    )
     return namespace
 
 
@@ -66,14 +73,16 @@ def test_a_live_cluster_is_read_and_a_dump_of_it_says_the_same(cluster: Cluster,
     live = _read(cluster)
     assert (len(live.snapshot.fleet), live.snapshot.fleet.gpus) == (20, 160)
     mine = {each.name: each for each in live.snapshot.pending if each.namespace == work}
-    assert set(mine) == {f"{work}/{name}" for name in ("alone", "held", "pg", "train")}
+    groups = native_gangs(cluster.kubernetes)
+    assert set(mine) == {f"{work}/{name}" for name in ("alone", "held", "train", *(["pg"] if groups else []))}
     assert (mine[f"{work}/train"].pods, mine[f"{work}/train"].gpu_milli) == (3, 12_000)
-    group = mine[f"{work}/pg"]
-    assert (group.pods, group.elastic) == (2, False)
-    assert group.topology is None or group.topology.required == "block"
+    if groups:
+        group = mine[f"{work}/pg"]
+        assert (group.pods, group.elastic) == (2, False)
+        assert group.topology is None or group.topology.required == "block"
+        assert [ref.name for ref in live.seen[f"{work}/pg"].refs] == ["pg-0", "pg-1"]
     assert live.seen[f"{work}/held"].gates == ("example.com/g",)
-    assert [ref.name for ref in live.seen[f"{work}/pg"].refs] == ["pg-0", "pg-1"]
-    kinds = "nodes,pods,jobs,podgroups.scheduling.k8s.io,priorityclasses"
+    kinds = f"nodes,pods,jobs,{'podgroups.scheduling.k8s.io,' if groups else ''}priorityclasses"
     command = [KUBECTL, "--kubeconfig", str(cluster.kubeconfig), "get", kinds, "-A", "-o", "json"]
     (tmp_path / "dump.json").write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
     assert json.loads((tmp_path / "dump.json").read_text())["kind"] == "List"

@@ -16,7 +16,7 @@ import pytest
 from controlplane import Cluster, Shape
 from controlplane.api import ApiError
 from controlplane.muster import Replica
-from controlplane.work import BUDGETS, EVENTS, GROUPS, JOBS, PODS, bound, condition, job, nodes_of, pod
+from controlplane.work import BUDGETS, EVENTS, GROUPS, JOBS, PODS, bound, clear, condition, job, nodes_of, pod
 
 ROUNDS = int(os.environ.get("MUSTER_CHAOS_ROUNDS", "8"))
 LEASE: dict[str, Any] = {"leaderElection": {"namespace": "default", "durationSeconds": 3}, "partialTimeoutSeconds": 8}
@@ -35,11 +35,11 @@ def muster(cluster: Cluster) -> Iterator[Replica]:
 def empty(cluster: Cluster) -> Iterator[Cluster]:
     """The shared cluster, emptied after the test."""
     yield cluster
-    for path in (JOBS, PODS, GROUPS, BUDGETS):
-        cluster.api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    clear(cluster, JOBS, PODS, GROUPS, BUDGETS)
     cluster.wait("all pods were gone", lambda: not cluster.api.items(PODS))
 
 
+@pytest.mark.usefixtures("native_groups")
 def test_a_gang_is_bound_whole_and_its_pods_are_told(muster: Replica, empty: Cluster) -> None:
     empty.api.post(GROUPS, {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}})
     for rank in range(3):

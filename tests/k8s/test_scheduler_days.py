@@ -15,7 +15,7 @@ import pytest
 from controlplane import Cluster, Shape
 from controlplane.muster import Replica
 from controlplane.nodes import BLOCK, RACK
-from controlplane.work import BUDGETS, GROUPS, JOBS, PODS, bound, condition, job, nodes_of, pod
+from controlplane.work import BUDGETS, GROUPS, JOBS, PODS, bound, clear, condition, job, nodes_of, pod
 
 NODES = "/api/v1/nodes"
 
@@ -38,8 +38,7 @@ def empty(cluster: Cluster) -> Iterator[Cluster]:
     for each in cluster.api.items(PODS):
         if each["metadata"].get("finalizers"):
             cluster.api.patch(f"{PODS}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
-    for path in (JOBS, PODS, GROUPS, BUDGETS):
-        cluster.api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    clear(cluster, JOBS, PODS, GROUPS, BUDGETS)
     cluster.wait("all pods were gone", lambda: not cluster.api.items(PODS))
     for name, node in before.items():
         fresh: dict[str, Any] = {
@@ -96,6 +95,7 @@ def test_a_namespace_that_is_deleted_gives_its_room_back(muster: Replica, empty:
     empty.wait("the next had all", lambda: bound(empty, "next-") == 20, within_s=90)
 
 
+@pytest.mark.usefixtures("native_groups")
 def test_a_gate_that_is_removed_later_lets_the_gang_start(muster: Replica, empty: Cluster) -> None:
     empty.api.post(GROUPS, {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}})
     for rank in range(3):

@@ -14,12 +14,12 @@ import pytest
 from controlplane import Cluster
 from controlplane.api import ApiError
 from controlplane.muster import Replica
+from controlplane.work import GROUPS, clear
 
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 SELECTED, MADE_BY = "volume.kubernetes.io/selected-node", "pv.kubernetes.io/provisioned-by"
 HOST = "kubernetes.io/hostname"
 
@@ -121,11 +121,11 @@ def made(cluster: Cluster) -> Iterator[Provisioner]:
 @pytest.fixture
 def empty(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    for path in (PODS, GROUPS, CLAIMS, VOLUMES):
-        cluster.api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    clear(cluster, PODS, GROUPS, CLAIMS, VOLUMES)
     cluster.wait("all was gone", lambda: not any(cluster.api.items(path) for path in (PODS, CLAIMS, VOLUMES)))
 
 
+@pytest.mark.usefixtures("native_groups")
 def test_a_gang_waits_for_its_volumes_and_stands_where_they_are(
     muster: Replica, empty: Cluster, made: Provisioner
 ) -> None:
