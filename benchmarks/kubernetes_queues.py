@@ -243,6 +243,6 @@ def tell(contestant: Contestant, found: Result, count: int) -> None:
         f" {100 * found.used:.1f} %, while work waited {100 * found.used_while_waiting:.1f} %; waits: median"
         f" {statistics.median(found.waits_s):,.0f} s, longest {max(found.waits_s):,.0f} s\n"
         f"{'':15} GPU-hours of gangs in part {found.part_gpu_s / 3600:.1f}; lost {found.lost_gpu_s / 3600:.1f}; while"
-        f" all wait: {shares} of the GPU time; its CPU {contestant.cpu_s():.0f} s, memory {contestant.memory_mb():.0f} MB",
+        f" all wait: {shares} of it; its CPU {contestant.cpu_s():.0f} s, memory {contestant.memory_mb():.0f} MB",
         flush=True,
     )
