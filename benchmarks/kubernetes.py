@@ -256,7 +256,9 @@ def main() -> None:
     parser.add_argument("--gangs", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=200, help="of the part queues")
+    parser.add_argument("--size", type=int, default=64, help="pods of each of those")
     parser.add_argument("--seconds", default="20-200", help="how long those run")
+    parser.add_argument("--reclaim", choices=["Any", "Never"], default="Any", help="reclaimWithinCohort, of Kueue")
     parser.add_argument("--only", type=lambda text: text.split(","), default=["kube-scheduler", "muster"])
     options = parser.parse_args()
     unknown: Iterable[str] = [part for part in options.parts if part not in PARTS]

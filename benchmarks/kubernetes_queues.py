@@ -1,15 +1,16 @@
 """Gangs in queues: Kueue with kube-scheduler, then Muster, which reads the same queues of Kueue, without Kueue.
 
     .venv/bin/python benchmarks/kubernetes.py queues [--nodes 1000] [--jobs 200] [--seconds 20-200]
-    .venv/bin/python benchmarks/kubernetes.py queues --nodes 330 --jobs 20 --seconds 5-30      # three minutes
+    .venv/bin/python benchmarks/kubernetes.py queues --nodes 41 --size 8 --jobs 20 --seconds 5-30      # three minutes
 
 Jobs of 64 pods x 8 GPUs of three tenants; each tenant has a ClusterQueue with a part of the cluster's GPUs as its
-nominal quota, in one cohort. All Jobs are made in the same order for both while the queues' ResourceFlavor is missing,
-until they all wait: in Kueue as Workloads, for Muster with their pods. Then it is made, and the clock starts. A
-Job's pods end by themselves. By a watch of the pods it is measured how much of the cluster's GPU time went to pods that
-ended well (from their binding to their end, over the time to the last one's end, and to the last gang's start, while
-there is work that waits), how long each gang waited until its last pod was bound, how long a part of one was bound and
-the rest not, and what was lost of pods that were stopped for others.
+nominal quota, in one cohort, and takes back what others borrowed (`--reclaim Never`: in Kueue it does not). All Jobs
+are made in the same order for both while the queues' ResourceFlavor is missing, until they all wait: in Kueue as
+Workloads, for Muster with their pods. Then it is made, and the clock starts. A Job's pods end by themselves. By a watch
+of the pods it is measured how much of the cluster's GPU time went to pods that ended well (from their binding to their
+end, over the time to the last one's end, and to the last gang's start, while there is work that waits), how long each
+gang waited until its last pod was bound, how long a part of one was bound and the rest not, and what was lost of pods
+that were stopped for others.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ PODS, JOBS = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/defau
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 TENANTS = {"research": (0.5, 0.4), "product": (0.3, 0.3), "students": (0.2, 0.3)}
 """Each tenant's part of the quota, and of the jobs."""
-SIZE, GPUS = 64, 8
+GPUS = 8
 _NAME = re.compile(rb'"metadata":\{"name":"(j\d+)-([^"]+)"')
 _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A Job: whose, and how long its pods run."""
+    """A Job: whose, how long its pods run, and how many they are."""
 
     name: str
     tenant: str
     seconds: int
+    pods: int
 
 
 @dataclass(slots=True)
@@ -54,11 +56,11 @@ class Life:
     well: bool = False
 
 
-def jobs(count: int, least_s: int, most_s: int) -> list[Gang]:
+def jobs(count: int, least_s: int, most_s: int, pods: int) -> list[Gang]:
     """The same jobs each time."""
     rng = random.Random(7)
     names, parts = list(TENANTS), [part for _, part in TENANTS.values()]
-    return [Gang(f"j{at}", rng.choices(names, parts)[0], rng.randint(least_s, most_s)) for at in range(count)]
+    return [Gang(f"j{at}", rng.choices(names, parts)[0], rng.randint(least_s, most_s), pods) for at in range(count)]
 
 
 class Lives:
@@ -96,8 +98,8 @@ class Lives:
         elif not life.ended_s and b'"phase":"Succeeded"' in line:
             life.ended_s, life.well = now_s, True
 
-    def done(self, gang: str) -> bool:
-        return sum(life.well for life in list(self.of.get(gang, {}).values())) >= SIZE
+    def done(self, gang: Gang) -> bool:
+        return sum(life.well for life in list(self.of.get(gang.name, {}).values())) >= gang.pods
 
     def end(self) -> None:
         self._ended = True
@@ -119,16 +121,16 @@ class Result:
 def queues(options: argparse.Namespace) -> None:
     """Gangs in queues of three tenants."""
     least_s, _, most_s = options.seconds.partition("-")
-    gangs = jobs(options.jobs, int(least_s), int(most_s or least_s))
+    gangs = jobs(options.jobs, int(least_s), int(most_s or least_s), options.size)
     names = ["kueue" if name == "kube-scheduler" else name for name in options.only]
     results: dict[str, Result] = {}
     for name in names:
         shape = Shape(options.nodes, GPUS, per_rack=66)
         with contest(name, shape, crds=("kueue",)) as contestant:
-            make_queues(contestant.cluster, options.nodes * GPUS)
+            make_queues(contestant.cluster, options.nodes * GPUS, options.reclaim)
             contestant.start()
             results[name] = run(contestant, gangs, options.nodes * GPUS)
-            tell(contestant, results[name], len(gangs))
+            tell(contestant, results[name], gangs)
     if len(results) == 2:
         mine, other = results["muster"], results["kueue"]
         print(
@@ -145,13 +147,13 @@ def make(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], where: st
     cluster.api.post(f"{KUEUE}{where}/{kind.lower()}s", body)
 
 
-def make_queues(cluster: Cluster, gpus: int) -> None:
+def make_queues(cluster: Cluster, gpus: int, reclaim: str = "Any") -> None:
     """The tenants' queues, in Kueue's objects, for both contestants; without their flavor nothing starts."""
     for tenant, (part, _) in TENANTS.items():
         quota = {"name": "nvidia.com/gpu", "nominalQuota": round(part * gpus)}
         groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "h100", "resources": [quota]}]}]
         spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups}
-        make(cluster, "ClusterQueue", tenant, spec | {"preemption": {"reclaimWithinCohort": "Any"}})
+        make(cluster, "ClusterQueue", tenant, spec | {"preemption": {"reclaimWithinCohort": reclaim}})
         make(cluster, "LocalQueue", tenant, {"clusterQueue": tenant}, "/namespaces/default")
 
 
@@ -171,8 +173,8 @@ def job(gang: Gang, scheduler: str) -> dict[str, Any]:
         "metadata": {"name": gang.name, "labels": labels},
         "spec": {
             "completionMode": "Indexed",
-            "completions": SIZE,
-            "parallelism": SIZE,
+            "completions": gang.pods,
+            "parallelism": gang.pods,
             # each index has its own back-off: the whole Job's would be ten minutes once 64 pods were stopped
             "backoffLimitPerIndex": 6,
             "podFailurePolicy": policy,
@@ -190,15 +192,15 @@ def run(contestant: Contestant, gangs: list[Gang], gpus: int) -> Result:
     def all_wait() -> bool:
         if contestant.name == "kueue":
             return len(cluster.api.items(f"{KUEUE}/namespaces/default/workloads")) == len(gangs)
-        return sum(len(pods) for pods in list(lives.of.values())) == SIZE * len(gangs)
+        return sum(len(pods) for pods in list(lives.of.values())) == sum(gang.pods for gang in gangs)
 
     cluster.wait("all gangs waited", all_wait, 60 + 3 * len(gangs), 1.0)
     time.sleep(5.0)
     began_s = time.monotonic()
     make(cluster, "ResourceFlavor", "h100", {})
-    at_once = max(1, gpus // (SIZE * GPUS))
+    at_once = max(1, gpus // (gangs[0].pods * GPUS))
     until_s = began_s + 300 + 4 * sum(gang.seconds for gang in gangs) / at_once
-    while open_ := [gang.name for gang in gangs if not lives.done(gang.name)]:
+    while open_ := [gang.name for gang in gangs if not lives.done(gang)]:
         if time.monotonic() > until_s:
             raise ClusterError(f"{contestant.name}: {len(open_)} gangs did not end, such as {', '.join(open_[:5])}")
         time.sleep(0.5)
@@ -235,13 +237,14 @@ def _whole(pods: dict[str, Life]) -> float:
     return max(life.bound_s for life in pods.values() if life.well)
 
 
-def tell(contestant: Contestant, found: Result, count: int) -> None:
+def tell(contestant: Contestant, found: Result, gangs: list[Gang]) -> None:
     """One contestant's figures."""
     shares = ", ".join(f"{tenant} {100 * part:.0f} %" for tenant, part in found.tenants.items())
     print(
-        f"{contestant.name:15} {count} gangs of {SIZE} x {GPUS} GPUs ended after {found.took_s:,.0f} s; GPU time used"
-        f" {100 * found.used:.1f} %, while work waited {100 * found.used_while_waiting:.1f} %; waits: median"
-        f" {statistics.median(found.waits_s):,.0f} s, longest {max(found.waits_s):,.0f} s\n"
+        f"{contestant.name:15} {len(gangs)} gangs of {gangs[0].pods} x {GPUS} GPUs ended after"
+        f" {found.took_s:,.0f} s; GPU time used {100 * found.used:.1f} %, while work"
+        f" waited {100 * found.used_while_waiting:.1f} %; waits:"
+        f" median {statistics.median(found.waits_s):,.0f} s, longest {max(found.waits_s):,.0f} s\n"
         f"{'':15} GPU-hours of gangs in part {found.part_gpu_s / 3600:.1f}; lost {found.lost_gpu_s / 3600:.1f}; while"
         f" all wait: {shares} of it; its CPU {contestant.cpu_s():.0f} s, memory {contestant.memory_mb():.0f} MB",
         flush=True,

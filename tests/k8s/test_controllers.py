@@ -82,7 +82,7 @@ def states(cluster: Cluster) -> dict[str, set[str]]:
     """The conditions that are true of the Workload of each Job in Kueue."""
     return {
         each["metadata"]["ownerReferences"][0]["name"]: {
-            one["type"] for one in each["status"].get("conditions", []) if one["status"] == "True"
+            one["type"] for one in each.get("status", {}).get("conditions", []) if one["status"] == "True"
         }
         for each in cluster.api.items(WORKLOADS)
     }
@@ -156,19 +156,27 @@ def test_leaderworkerset_makes_its_stateful_sets(controlled: Cluster) -> None:
 
 
 def test_muster_reads_what_kueue_admitted_and_what_it_has_not(controlled: Cluster) -> None:
-    queue = {"kueue.x-k8s.io/queue-name": "team"}
-    for name in ("runs", "waits"):
-        controlled.api.post(JOBS, job(name, 8, 8, "1h", **queue))
-    controlled.wait("one was admitted", lambda: "Admitted" in states(controlled).get("runs", ()))
-    controlled.wait("it had pods", lambda: len(placed(controlled, "batch.kubernetes.io/job-name", "runs")) == 8)
-    controlled.wait("they were bound", lambda: all(placed(controlled, "batch.kubernetes.io/job-name", "runs")))
+    label, queue = "batch.kubernetes.io/job-name", {"kueue.x-k8s.io/queue-name": "team"}
     command = [sys.executable, "-c", "from muster.cli.main import run; run()", "queue", "-o", "json"]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "KUBECONFIG": str(controlled.kubeconfig)}
-    done = subprocess.run([*command, "--context", "admin"], capture_output=True, text=True, env=environment, check=True)
-    found = json.loads(done.stdout)
-    assert found
-    for name in ("runs", "waits"):
-        controlled.api.delete(f"{JOBS}/{name}", {"propagationPolicy": "Foreground"})
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    try:
+        controlled.api.post(JOBS, job("runs", 8, 8, "1h", **queue))
+        controlled.wait("the first was bound", lambda: len(list(filter(None, placed(controlled, label, "runs")))) == 8)
+        controlled.api.post(JOBS, job("waits", 8, 8, "1h", **queue))
+        controlled.wait("the second was known to Kueue", lambda: "waits" in states(controlled))
+        done = subprocess.run(
+            [*command, "--kubeconfig", str(controlled.kubeconfig)],
+            capture_output=True, text=True, env=environment, check=True,
+        )  # fmt: skip
+        found = json.loads(done.stdout)
+        assert [(each["job"], each["queue"], each["pods"]) for each in found["running"]] == [("default/runs", "all", 8)]
+        assert [(each["job"], each["queue"], each["pods"]) for each in found["waiting"]] == [
+            ("default/waits", "all", 8)
+        ]
+    finally:
+        for name in ("runs", "waits"):
+            controlled.api.raw("DELETE", f"{JOBS}/{name}", b'{"propagationPolicy": "Foreground"}')
+    controlled.wait("they were gone", lambda: not placed(controlled, label, "runs"))
 
 
 def test_muster_schedules_what_jobset_and_leaderworkerset_make_as_gangs(controlled: Cluster) -> None:
