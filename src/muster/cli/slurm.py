@@ -20,6 +20,12 @@ COMMANDS = {
         "muster.cli.slurm_reasons",
         "Every reason code of Slurm in plain words, with what is to be done about it.",
     ),
+    "schedule": (
+        "muster.cli.slurm_schedule",
+        "Steer a real Slurm by Muster's plan: order, places, promised starts, preemption, spares.",
+    ),
+    "release": ("muster.cli.slurm_release", "Put back all that `schedule` changed."),
+    "status": ("muster.cli.slurm_status", "What is steered at present, what it was before, and by whom."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 

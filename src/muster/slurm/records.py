@@ -115,6 +115,9 @@ class SlurmJob(Struct, frozen=True):
     reservation: str = ""
     switches: int = 0
     preempt_s: float | None = None
+    nice: int = 0
+    comment: str = ""
+    admin_comment: str = ""
 
 
 class SlurmPartition(Struct, frozen=True):
@@ -384,6 +387,9 @@ def job_of(fields: Mapping[str, str], offset_s: int = 0) -> SlurmJob:
         reservation=told(get("Reservation")),
         switches=number(get("Switches")),
         preempt_s=moment_s(get("PreemptEligibleTime"), offset_s) if get("PreemptTime") not in (None, "None") else None,
+        nice=number(get("Nice")),
+        comment=told(get("Comment")),
+        admin_comment=told(get("AdminComment")),
     )
 
 
