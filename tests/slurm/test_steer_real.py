@@ -79,6 +79,21 @@ def test_tasks_of_an_array_start_one_by_one_where_the_plan_has_them(steered: Ste
     assert len({block for task in tasks for block in steered.blocks(task)}) == 1
 
 
+@pytest.mark.slow
+def test_if_muster_dies_the_gate_opens_by_itself_for_those_who_were_pointed_at_it_too(steered: Steered) -> None:
+    slurm = steered.slurm
+    runs = slurm.submit("--nodes=16", WHOLE, "--time=60")
+    steered.runs(runs)
+    schedule(steered, "--gate=60s", "--every=1s")
+    job, pointed = (slurm.submit("--nodes=1", WHOLE, "--time=60") for _ in range(2))
+    slurm.run("scontrol", "update", "ReservationName=muster_gate", "Users+=root")
+    slurm.run("scontrol", "update", f"JobId={pointed}", "ReservationName=muster_gate")
+    slurm.run("scancel", str(runs))
+    steered.waits(job)
+    steered.runs(job, pointed, within_s=150)
+    assert steered.job(job).priority
+
+
 # -- promised starts
 
 

@@ -227,7 +227,7 @@ def test_a_promised_start_is_a_reservation_and_the_job_pointed_at_it() -> None:
     writes = planned(where, snapshot(work("1", 2)), Reserve("1", NOW_S + 600, ("n1", "n2")))
     assert commands(writes) == [
         "create reservation ReservationName=muster_job_1 StartTime=@600 Duration=60 Nodes=n[1-2] Users=ann "
-        "Flags=FLEX,IGNORE_JOBS",
+        "Flags=FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER_END",
         "update JobId=1 ExcNodeList= ReservationName=muster_job_1 AdminComment=muster(resv:>muster_job_1)",
     ]
     assert writes[1].needs == "muster_job_1"

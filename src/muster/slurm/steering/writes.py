@@ -26,9 +26,10 @@ from muster.slurm.steering.target import Kept, Requeue, Target
 Stamp = Callable[[float], str]
 """Writes a time, in seconds since 1970, as scontrol takes it where it runs."""
 
-FLAGS = "FLEX,IGNORE_JOBS"
+FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER_END"
 """FLEX: its job may begin before it, on nodes that are free already, and end after it. IGNORE_JOBS: what runs on its
-nodes now does not keep it from being made; slurmctld starts nothing there that would not end in time."""
+nodes now does not keep it from being made; slurmctld starts nothing there that would not end in time.
+NO_HOLD_JOBS_AFTER_END: who still waits for it when it ends goes on to wait like all others, instead of being held."""
 
 
 class Write(Struct, frozen=True):
