@@ -78,7 +78,7 @@ def show_writes(writes: Sequence[Write]) -> None:
 
 def _subject(write: Write) -> str:
     verbs = {
-        "free": "job {}", "steer": "job {}", "requeue": "requeue job {}", "again": "job {}",
+        "free": "job {}", "steer": "job {}", "requeue": "requeue job {}", "move": "requeue job {}",
         "create": "create reservation {}", "update": "reservation {}", "delete": "delete reservation {}",
     }  # fmt: skip
     return verbs[write.kind].format(write.target)

@@ -32,6 +32,7 @@ class Memory(Struct):
         marks: what was written to each job: field to what was and what Muster wrote.
         asked_s: since when each job that is steered should have started.
         given_up: jobs that slurmctld does not start for reasons of its own, and until when they are left to it.
+        moved: jobs that were requeued for a move and have not started again.
         cycle_s: when the last cycle was; pid, host: whose.
     """
 
@@ -40,6 +41,7 @@ class Memory(Struct):
     marks: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict[str, dict[str, tuple[str, str]]])
     asked_s: dict[str, float] = field(default_factory=dict[str, float])
     given_up: dict[str, float] = field(default_factory=dict[str, float])
+    moved: list[str] = field(default_factory=list[str])
     cycle_s: float = 0.0
     pid: int = 0
     host: str = ""
@@ -49,6 +51,8 @@ class Memory(Struct):
         for write in writes:
             if write.kind == "steer":
                 self.marks[write.target] = dict(write.mark)
+            elif write.kind == "move":
+                self.moved.append(write.target)
 
     def forget(self, names: Iterable[str]) -> None:
         """Nothing of Muster is left on these jobs, or they are gone."""

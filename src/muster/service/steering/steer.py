@@ -72,7 +72,7 @@ class Steering:
         """What there is, and the snapshot of it as it would be without Muster."""
         world = self._read()
         memory = recall(self._state, world.cluster)
-        found = translate(without_muster(world, memory.marks))
+        found = translate(without_muster(world, memory.marks, memory.moved))
         scene = scene_of(world, found, memory.marks)
         return world, scene, memory, found.snapshot, found.notes
 
@@ -111,6 +111,7 @@ class Steering:
         memory.asked_s = {name: memory.asked_s.get(name, now_s) for name in cycle.wanted.jobs if name in starts}
         memory.given_up = {name: memory.given_up.get(name, now_s + _GIVEN_UP_S) for name in cycle.given_up}
         memory.forget([name for name in memory.marks if name not in jobs])
+        memory.moved = [name for name in memory.moved if name in jobs and jobs[name].state != "RUNNING"]
         memory.note(cycle.writes)
         keep(self._state, memory)
         yield from self._make(cycle.writes, memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,14 +61,20 @@ def name_of(job: SlurmJob) -> str:
     return f"{job.array_job}_{job.array_tasks}" if job.array_job and job.array_tasks.isdigit() else job.id
 
 
-def without_muster(world: SlurmWorld, remembered: Mapping[str, Mark]) -> SlurmWorld:
-    """The records as they would be if Muster had never steered: what is to be translated and decided on."""
+def without_muster(world: SlurmWorld, remembered: Mapping[str, Mark], moved: Collection[str] = ()) -> SlurmWorld:
+    """The records as they would be if Muster had never steered: what is to be translated and decided on.
+
+    ``moved`` are jobs that Muster requeued for a move: they may start at once, although slurmctld puts off what was
+    requeued by two minutes.
+    """
     ours = any(each.name.startswith(PREFIX) for each in world.reservations)
     jobs: list[SlurmJob] = []
     for job in world.jobs:
         plain = unsteered(job, remembered.get(name_of(job)))
         if (ours or plain is not job) and job.state == "PENDING" and plain.reason.startswith(_OF_RESERVATIONS):
             plain = replace(plain, reason="Resources")
+        if plain.state == "PENDING" and plain.reason == "BeginTime" and name_of(job) in moved:
+            plain = replace(plain, reason="Resources", eligible_s=None, started_s=None)
         jobs.append(plain)
     others = [each for each in world.reservations if not each.name.startswith(PREFIX)]
     return replace(world, jobs=jobs, reservations=others)

@@ -40,11 +40,12 @@ class Kept(Struct, frozen=True):
 
 
 class Requeue(Struct, frozen=True):
-    """A running job that goes back to its queue; ``again`` lets it start at once, elsewhere."""
+    """A running job that goes back to its queue; ``moves``: it is to start again as soon as it may, elsewhere."""
 
+    name: str
     job: SlurmJob
     why: str
-    again: bool = False
+    moves: bool = False
 
 
 class Target(Struct, frozen=True):
@@ -103,7 +104,7 @@ def target(plan: Plan, snapshot: Snapshot, scene: Scene, how: How, now_s: float)
         if isinstance(each, Evict | Migrate):
             job = scene.jobs.get(each.workload)
             if job is not None and job.state == "RUNNING" and job.requeue:
-                requeues.append(Requeue(job, _why(each), again=isinstance(each, Migrate)))
+                requeues.append(Requeue(each.workload, job, _why(each), moves=isinstance(each, Migrate)))
         elif isinstance(each, Place) and _waits(scene, each.workload):
             nodes = dict.fromkeys(pod.node for pod in each.pods)
             if not nodes.keys().isdisjoint(nodes_in(scene.own(each.workload)["exc"])):

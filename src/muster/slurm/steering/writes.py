@@ -36,7 +36,8 @@ class Write(Struct, frozen=True):
     """One request to slurmctld.
 
     Attributes:
-        kind: what it does; jobs are updated (``steer``, ``free``), requeued or made eligible at once (``again``).
+        kind: what it does; jobs are updated (``steer``, ``free``) or requeued (``requeue``; ``move``
+            where they are to start again elsewhere).
         target: the job by its workload's name, or the reservation.
         arguments: of scontrol.
         changes: of each field what it is and what it will be.
@@ -45,7 +46,7 @@ class Write(Struct, frozen=True):
         needs: the reservation that must be there first.
     """
 
-    kind: Literal["free", "delete", "create", "update", "steer", "requeue", "again"]
+    kind: Literal["free", "delete", "create", "update", "steer", "requeue", "move"]
     target: str
     arguments: tuple[str, ...]
     changes: tuple[tuple[str, str, str], ...]
@@ -63,7 +64,7 @@ def writes_for(wanted: Target, scene: Scene, stamp: Stamp) -> list[Write]:
     free = list(_frees(wanted, scene))
     kept = {each.name: each for each in wanted.reservations}
     gone = [each for each in scene.reservations if each.name.startswith(PREFIX) and each.name not in kept]
-    stops = [write for each in wanted.requeues for write in _requeue(each)]
+    stops = [_requeue(each) for each in wanted.requeues]
     known = {each.name: each for each in scene.reservations}
     made = [write for each in wanted.reservations if (write := _kept(each, known.get(each.name), stamp)) is not None]
     steers = [
@@ -123,6 +124,8 @@ def _steer(scene: Scene, name: str, change: Mapping[str, str], why: str) -> Writ
     fields = [f"{FIELDS[field]}={then[field]}" for field in FIELDS if field == "exc" or now[field] != then[field]]
     if comment != job.admin_comment:
         fields.append(f"AdminComment={comment}")
+    if change and job.reason == "BeginTime":
+        fields.append("StartTime=now")  # only what Muster moved is planned although a requeue put it off
     needs = then["resv"] if then["resv"].startswith(PREFIX) and then["resv"] != now["resv"] else ""
     kind = "steer" if change else "free"
     return Write(kind, name, ("update", f"JobId={name}", *fields), changes, why, mark, needs)
@@ -143,12 +146,9 @@ def _started(scene: Scene, name: str) -> Write | None:
     return Write("free", name, arguments, changes, "has started", mark)
 
 
-def _requeue(each: Requeue) -> Iterator[Write]:
-    name = each.job.id
-    yield Write("requeue", name, ("requeue", name), (("JobState", "RUNNING", "PENDING"),), each.why)
-    if each.again:
-        arguments = ("update", f"JobId={name}", "StartTime=now")
-        yield Write("again", name, arguments, (("StartTime", "in two minutes", "now"),), "starts at its new place")
+def _requeue(each: Requeue) -> Write:
+    kind = "move" if each.moves else "requeue"
+    return Write(kind, each.name, ("requeue", each.job.id), (("JobState", "RUNNING", "PENDING"),), each.why)
 
 
 def _delete(each: SlurmReservation) -> Write:
