@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from muster.answers.queue_table import shares
 from muster.answers.slurm import reading_of, settings_like
 from muster.answers.sources import open_view
 from muster.answers.told import said_of
+from muster.answers.view import View
 from muster.answers.why import why
 from muster.engine.config import config_of
 from muster.engine.scheduler import Scheduler
+from muster.model.plan import Place, Reserve
 from muster.model.reasons import Reason
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
@@ -203,9 +206,24 @@ def test_an_account_with_a_limit_of_gpus_is_held_to_it() -> None:
     snapshot = translate(found).snapshot
     view = reading_of(found).snapshot
     scheduler = Scheduler(view, config_of(dict(view.settings)))
-    started = {each.workload for each in scheduler.cycle(NOW_S).decisions if hasattr(each, "pods")}
+    started = {each.workload for each in scheduler.cycle(NOW_S).decisions if isinstance(each, Place)}
     assert snapshot.pending[0].not_before_s == 0.0
     assert started == {"3"}
+
+
+def test_accounts_without_limits_wait_for_nodes_and_the_first_of_them_has_a_reserved_start() -> None:
+    running = job(
+        1, account="a", state="RUNNING", started_s=NOW_S - 10, held=(Held("n1", 8, 1000, 8, tuple(range(8))),)
+    )
+    big = job(2, account="b", nodes=(4, 4), tasks=4, priority=20)
+    small = job(3, account="b", limit_s=86_400.0)
+    accounts = [SlurmAssoc("root"), SlurmAssoc("a", parent="root"), SlurmAssoc("b", parent="root")]
+    view = reading_of(world(running, big, small, associations=accounts)).snapshot
+    decisions = Scheduler(view, config_of(dict(view.settings))).cycle(NOW_S).decisions
+    starts = {each.workload: each.start_s for each in decisions if isinstance(each, Reserve)}
+    assert starts["2"] == NOW_S - 10 + 3600 < starts["3"]
+    (root, *_) = shares(View(view))
+    assert (root.guaranteed_milli, root.used_milli, root.available_milli) == (32_000, 8_000, 24_000)
 
 
 def test_a_reservation_keeps_its_nodes_for_the_jobs_that_name_it() -> None:
@@ -217,7 +235,7 @@ def test_a_reservation_keeps_its_nodes_for_the_jobs_that_name_it() -> None:
     )
     snapshot = reading_of(found).snapshot
     scheduler = Scheduler(snapshot, config_of(dict(snapshot.settings)))
-    started = {each.workload for each in scheduler.cycle(NOW_S).decisions if hasattr(each, "pods")}
+    started = {each.workload for each in scheduler.cycle(NOW_S).decisions if isinstance(each, Place)}
     assert started == {"2"}
 
 

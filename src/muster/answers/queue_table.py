@@ -14,7 +14,8 @@ from muster.engine.explain import cause
 from muster.engine.pending import Gang
 from muster.engine.preempt import within_nominal
 from muster.engine.running import RunningGang
-from muster.model.queue import Queue
+from muster.model.fleet import WHOLE_GPU_MILLI
+from muster.model.queue import ALL_THERE_IS_MILLI, Queue
 from muster.model.reasons import NO_ROOM, Reason
 
 
@@ -187,7 +188,13 @@ def shares(view: View, only: str = "") -> list[Share]:
             for name in _up(queues, gang.workload.queue):
                 counts[name][0] += 1
                 counts[name][1] += gang.kind.milli
-    fair = {flavor: fair_shares(queues, scheduler.quota.nominal, flavor) for flavor in scheduler.quota.flavors}
+    there_is = {flavor: _gpus_milli(view, flavor) for flavor in scheduler.quota.flavors}
+
+    def nominal(name: str, flavor: str) -> int:
+        milli = scheduler.quota.nominal(name, flavor)
+        return milli if milli < ALL_THERE_IS_MILLI else there_is[flavor]
+
+    fair = {flavor: fair_shares(queues, nominal, flavor) for flavor in scheduler.quota.flavors}
     found: list[Share] = []
     for queue, depth in _tree(queues):
         for flavor in scheduler.quota.flavors if queue.name in below else ():
@@ -197,13 +204,21 @@ def shares(view: View, only: str = "") -> list[Share]:
             available, lent = held.available_milli, held.lent_milli
             if not held.potential_milli:  # no quota of its own: what those below it have left is what there is
                 available, lent = max(0, held.nominal_milli - held.used_milli), 0
+            root = list(_up(queues, queue.name))[-1]
+            if scheduler.quota.nominal(root, flavor) >= ALL_THERE_IS_MILLI:
+                available = min(available, there_is[flavor] - scheduler.quota.used(root, flavor))
             found.append(
                 Share(
-                    queue.name, flavor, depth, queue.weight, held.nominal_milli, fair[flavor][queue.name],
+                    queue.name, flavor, depth, queue.weight, nominal(queue.name, flavor), fair[flavor][queue.name],
                     held.used_milli, held.borrowed_milli, lent, available, *counts[queue.name],
                 )
             )  # fmt: skip
     return found
+
+
+def _gpus_milli(view: View, flavor: str) -> int:
+    """All that there is of a flavor, on nodes of any state."""
+    return sum(len(node.devices) for node in view.snapshot.fleet if node.flavor == flavor) * WHOLE_GPU_MILLI
 
 
 def fair_shares(queues: Sequence[Queue], nominal: Callable[[str, str], int], flavor: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.model.fleet import WHOLE_GPU_MILLI, Fleet
+from muster.model.queue import ALL_THERE_IS_MILLI
 from muster.model.snapshot import Change, Running, Setting, Snapshot, diff_snapshots
 from muster.model.workload import Workload
 
@@ -151,7 +152,8 @@ def _queues(snapshot: Snapshot) -> Iterator[QueueLine]:
     known = {queue.name: queue for queue in snapshot.queues}
     for name, (running, running_gpus, pending, pending_gpus) in counted.items():
         queue = known.get(name)
-        nominal = _gpus(quota.nominal_milli for quota in queue.quotas) if queue and queue.quotas else None
+        quotas = [quota.nominal_milli for quota in queue.quotas] if queue else []
+        nominal = _gpus(quotas) if quotas and max(quotas) < ALL_THERE_IS_MILLI else None
         yield QueueLine(
             name, queue.parent if queue else "", queue.weight if queue else 1.0, nominal,
             int(running), running_gpus, int(pending), pending_gpus,

@@ -160,14 +160,14 @@ def show_why(view: View, told: Why, of: str = "") -> None:
         for line in start_lines(view, start_document(told.forecast)):
             tell(line)
     _print_fixes(told, of)
-    if others or told.quota:
+    also = [f"{each.text}  [{tag(each.reason)}]" for each in others]
+    if not any(each.reason.name in ("QUOTA", "OVER_QUOTA") for each in told.blockers):
+        also += [f"{held.describe()}." for held in told.quota if not workload.told or _is_limited(view, workload)]
+    if also:
         click.echo()
         tell("Also true:")
-        for each in others:
-            tell(f"  {each.text}  [{tag(each.reason)}]")
-        if not any(each.reason.name in ("QUOTA", "OVER_QUOTA") for each in told.blockers):
-            for held in told.quota if not workload.told or _is_limited(view, workload) else ():
-                tell(f"  {held.describe()}.")
+        for each in also:
+            tell(f"  {each}")
 
 
 def _is_limited(view: View, workload: Workload) -> bool:

@@ -7,13 +7,16 @@ from typing import Literal
 
 from msgspec import Struct
 
+ALL_THERE_IS_MILLI = 10**12
+"""A nominal quota of all GPUs that there are, however many: it keeps nothing waiting that has room on nodes."""
+
 
 class Quota(Struct, frozen=True):
     """A queue's quota of one flavor (GPU model and purchase option), in ``gpu_milli``.
 
     Attributes:
         flavor: such as ``H100/reserved``.
-        nominal_milli: guaranteed.
+        nominal_milli: guaranteed; ALL_THERE_IS_MILLI where nothing is limited.
         borrowing_limit_milli: how much may be borrowed from the cohort; None is no limit.
         lending_limit_milli: how much of the nominal quota may be lent; None is all.
     """

@@ -1,7 +1,7 @@
 """Accounts as a tree of queues, with the GPUs that their associations limit; partitions, where there are no accounts.
 
 A limit of GPUs (``GrpTRES=gres/gpu=64``) is what an account may use of all that there is: nothing is guaranteed to it,
-and it borrows that much of the root, which has all GPUs.
+and it borrows that much of the root, which has all GPUs: without limits jobs wait for nodes, and for nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.notes import Notes
-from muster.model.queue import Queue, Quota
+from muster.model.queue import ALL_THERE_IS_MILLI, Queue, Quota
 from muster.slurm.records import SlurmAssoc, tres_of
 from muster.slurm.world import SlurmWorld
 
@@ -23,7 +23,7 @@ def queues_of(world: SlurmWorld, capacity_milli: Mapping[str, int], notes: Notes
     """The tree of queues. ``capacity_milli`` is what there is of each GPU model."""
     accounts = {each.account: each for each in world.associations if not each.user}
     used = {job.account for job in world.jobs if job.account}
-    everything = tuple(Quota(flavor, milli) for flavor, milli in capacity_milli.items())
+    everything = tuple(Quota(flavor, ALL_THERE_IS_MILLI) for flavor in capacity_milli)
     if not accounts and not used:
         names = [each.name for each in world.partitions] or sorted({job.partition for job in world.jobs})
         below = [Queue(name, ROOT) for name in names if name and name != ROOT]
