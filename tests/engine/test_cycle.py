@@ -248,6 +248,27 @@ def test_maintenance_keeps_work_off_that_would_run_into_it() -> None:
     assert told(plan) == ["+short", "long:CAPACITY"]
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "mine", "starts_s"),
+    [
+        (400, (), 500.0),  # it ends before the nodes are kept
+        (600, (), 5000.0),  # it would run into that: after it
+        (600, ("big",), 500.0),  # they are kept for it
+    ],
+)
+def test_a_reserved_start_leaves_alone_what_is_kept_for_others(
+    limit_s: float, mine: tuple[str, ...], starts_s: float
+) -> None:
+    window = AdvanceReservation("fabric", 1000.0, 5000.0, ("n00", "n01"), workloads=mine)
+    scheduler = Scheduler(Snapshot(fleet(4), pending=(gang("runs", 4, limit_s=500),), reservations=(window,)), Config())
+    assert told(scheduler.cycle(0.0)) == ["+runs"]
+    scheduler.submit(gang("big", 4, submitted_s=1, limit_s=limit_s))
+    scheduler.submit(gang("next", 2, submitted_s=2, limit_s=900))
+    starts = {each.workload: each.start_s for each in scheduler.cycle(1.0).decisions if isinstance(each, Reserve)}
+    assert starts["big"] == starts_s
+    check(scheduler)
+
+
 def test_a_big_gang_waits_no_longer_than_its_reserved_start_under_a_stream_of_small_work() -> None:
     scheduler = Scheduler(Snapshot(fleet(8), pending=(gang("first", 1, limit_s=3600),)), Config())
     scheduler.cycle(0.0)

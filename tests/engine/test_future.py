@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from muster.engine.cluster import Hold
 from muster.engine.config import Config
-from muster.engine.future import Future
+from muster.engine.future import Future, Kept
 from muster.engine.pending import Gang
 from muster.engine.scheduler import Scheduler
 from muster.engine.timeline import Slot
 from muster.model.fleet import Device, Fleet, Node, Topology
 from muster.model.plan import Evict, Place, Reserve
 from muster.model.reasons import Reason
-from muster.model.snapshot import Snapshot
+from muster.model.snapshot import AdvanceReservation, Snapshot
 from muster.model.workload import PodSet, PodShape, TopologyRequest, Workload
 
 
@@ -62,7 +62,10 @@ def plain_earliest(
     lasts_s = running.expected_s(gang.workload)
     ends = [(future.ends_s(run), run) for run in running]
     assert all(end_s == run.limit_s or run.limit_s <= now_s < end_s for end_s, run in ends)
-    for start_s in sorted({now_s, *(end_s for end_s, _ in ends), *(slot.end_s for slot in others)}):
+    limit_s = gang.workload.time_limit_s or math.inf
+    kept = [each for each in scheduler.reservations if gang.workload.name not in each.workloads]
+    times = {now_s, *(end_s for end_s, _ in ends), *(slot.end_s for slot in others), *(each.end_s for each in kept)}
+    for start_s in sorted(times):
         if not now_s <= start_s <= until_s:
             continue
         for end_s, run in ends:
@@ -80,6 +83,9 @@ def plain_earliest(
                 if slot.start_s <= time_s < slot.end_s:
                     use(scheduler, at_time, slot.rows, -1)
             least = np.minimum(least, at_time)
+        for each in kept:
+            if each.start_s < start_s + limit_s and start_s < each.end_s:
+                least[[cluster.position[name] for name in each.nodes]] = 0
         with cluster.holding(Hold(np.arange(len(free)), np.maximum(0, free - least))):
             placed = cluster.place(gang.kind.least, flavor)
             if not isinstance(placed, Reason):
@@ -108,10 +114,13 @@ def use(scheduler: Scheduler, amounts: Any, rows: Any, sign: int) -> None:
                 amounts[node, 3 + device] += sign * shapes.gpu_milli[shape]
 
 
-def history(seed: int, config: Config, *, early: bool, one_set: bool = False, priorities: Sequence[int] = (0,)) -> None:
-    """Random work comes, runs and ends: by its limit, or (``early``) before or after it."""
+def history(
+    seed: int, config: Config, *, early: bool, one_set: bool = False, priorities: Sequence[int] = (0,),
+    kept: Sequence[AdvanceReservation] = (),
+) -> None:  # fmt: skip
+    """Random work comes, runs and ends: by its limit, or (``early``) before or after it; some nodes are ``kept``."""
     rng = random.Random(seed)
-    scheduler = Scheduler(Snapshot(fleet()), config)
+    scheduler = Scheduler(Snapshot(fleet(), reservations=tuple(kept)), config)
     ends: dict[str, float] = {}
     promised: dict[str, float] = {}
     comes_s = 0.0
@@ -138,8 +147,12 @@ def history(seed: int, config: Config, *, early: bool, one_set: bool = False, pr
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10**6), reservations=st.sampled_from([1, 3, 50]), early=st.booleans())
-def test_each_slot_is_the_one_that_a_plain_search_finds(seed: int, reservations: int, early: bool) -> None:
+@given(
+    seed=st.integers(0, 10**6), reservations=st.sampled_from([1, 3, 50]), early=st.booleans(), windows=st.integers(0, 2)
+)
+def test_each_slot_is_the_one_that_a_plain_search_finds(
+    seed: int, reservations: int, early: bool, windows: int
+) -> None:
     searched = 0
     kept = Future.earliest
 
@@ -152,18 +165,23 @@ def test_each_slot_is_the_one_that_a_plain_search_finds(seed: int, reservations:
             schedulers.append(self)
 
         def compared(
-            self: Future, gang: Gang, flavor: str, now_s: float, others: Sequence[Slot], until_s: float = math.inf
-        ) -> Slot | None:
+            self: Future, gang: Gang, flavor: str, now_s: float, others: Sequence[Slot], until_s: float = math.inf,
+            windows: Sequence[Kept] = (),
+        ) -> Slot | None:  # fmt: skip
             nonlocal searched
             searched += 1
-            found = kept(self, gang, flavor, now_s, others, until_s)
+            found = kept(self, gang, flavor, now_s, others, until_s, windows)
             expected = plain_earliest(schedulers[-1], self, gang, flavor, now_s, others, until_s)
             assert expected == (None if found is None else (found.start_s, sorted(found.rows[0].tolist())))
             return found
 
         patch.setattr(Scheduler, "__init__", noted)
         patch.setattr(Future, "earliest", compared)
-        history(seed, Config(reservations=reservations, ordering="fifo"), early=early, priorities=(0, 0, 0, 1))
+        history(
+            seed, Config(reservations=reservations, ordering="fifo"), early=early, priorities=(0, 0, 0, 1),
+            kept=(AdvanceReservation("a", 300.0, 900.0, ("n0", "n3"), workloads=("j007",)),
+                  AdvanceReservation("b", 600.0, 1500.0, ("n1",)))[:windows],
+        )  # fmt: skip
     assert searched
 
 

@@ -231,9 +231,9 @@ class Trials:
 
     def _look(self, scheduler: Scheduler, gang: Gang) -> float:
         """When a gang starts by what runs and is reserved; else when the one that is asked about should have ended."""
-        now_s = self.view.now_s
+        now_s, slots, kept = self.view.now_s, list(scheduler.slots.values()), scheduler.kept_from(gang.workload)
         found = [
-            scheduler.look_ahead(now_s).earliest(gang, flavor, now_s, list(scheduler.slots.values()))
+            scheduler.look_ahead(now_s).earliest(gang, flavor, now_s, slots, kept=kept)
             for flavor in scheduler.flavors_of(gang.kind)
         ]
         starts = [slot.start_s for slot in found if slot is not None]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from muster.engine.cluster import Cluster, GangKind, Hold, whole_nodes
 from muster.engine.config import Config, settings_of
 from muster.engine.failures import FailureLog, lose_pods
-from muster.engine.future import Future
+from muster.engine.future import Future, Kept
 from muster.engine.pending import Gang, Pending
 from muster.engine.predict import RunTimes, Span, surely_s
 from muster.engine.quota import QuotaTree, check_queues
@@ -396,8 +396,7 @@ class Books:
         slots = self._ahead_of(workload) if slots is None else slots
         holds = kept_for([slot for slot in slots if slot.overlaps(span)], now_s)
         ends_s = span.ends_s if workload.time_limit_s is None else span.surely_s
-        advance = (self._advance(each, workload, now_s, ends_s) for each in self.reservations)
-        return holds + [hold for hold in advance if hold is not None]
+        return holds + [each.hold for each in self.kept_from(workload, now_s, ends_s)]
 
     def _span(self, workload: Workload, now_s: float) -> Span:
         """When it runs if it starts now; no longer than when its start was reserved, for others have built on that."""
@@ -409,13 +408,17 @@ class Books:
         name, priority = workload.name, workload.priority
         return [slot for slot in self.slots.values() if slot.name != name and slot.priority >= priority]
 
-    def _advance(self, each: AdvanceReservation, workload: Workload, now_s: float, ends_s: float) -> Hold | None:
-        if each.start_s >= ends_s or each.end_s <= now_s:
-            return None
-        if workload.queue in each.queues or workload.name in each.workloads:
-            return None
-        rows = [self.cluster.position[name] for name in each.nodes if name in self.cluster.position]
-        return whole_nodes(self.cluster, rows)
+    def kept_from(self, workload: Workload, from_s: float = -math.inf, to_s: float = math.inf) -> list[Kept]:
+        """The nodes, and when, that advance reservations keep from a workload at any time between two."""
+        return [
+            Kept(each.start_s, each.end_s, whole_nodes(self.cluster, self._positions(each)))
+            for each in self.reservations
+            if each.start_s < to_s and from_s < each.end_s
+            if workload.queue not in each.queues and workload.name not in each.workloads
+        ]
+
+    def _positions(self, each: AdvanceReservation) -> list[int]:
+        return [self.cluster.position[name] for name in each.nodes if name in self.cluster.position]
 
     def rebook(self, run: RunningGang, kind: GangKind, rows: Ints, now_s: float) -> None:
         """A running gang goes on with other pods; the nodes have them already."""

@@ -193,7 +193,8 @@ def _should_wait(books: Books, run: RunningGang, now_s: float) -> bool:
         return False
     gang = Gang(run.workload, _replacements(books, run))
     others = list(books.slots.values())
-    return books.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s) is not None
+    kept = books.kept_from(run.workload)
+    return books.look_ahead(now_s).earliest(gang, run.flavor, now_s, others, until_s, kept) is not None
 
 
 def _waits_until_s(books: Books, run: RunningGang) -> float:

@@ -10,6 +10,7 @@ import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,14 @@ from muster.model.reasons import Reason
 _begin, _agrees, _book = direct(kernels.begin), direct(kernels.agrees), direct(kernels.book)
 _rooms_at, _kept_free = direct(kernels.rooms_at), direct(kernels.kept_free)
 _count_unused, _take, _release = direct(kernels.count_unused), direct(kernels.take_pods), direct(release_pods)
+
+
+class Kept(NamedTuple):
+    """Nodes that are kept for others from one time to another: an advance reservation."""
+
+    start_s: float
+    end_s: float
+    hold: Hold
 
 
 class _Booked:
@@ -76,9 +85,12 @@ class Future:
         return twin
 
     def earliest(
-        self, gang: Gang, flavor: str, now_s: float, others: Sequence[Slot], until_s: float = math.inf
-    ) -> Slot | None:
-        """The earliest start of a gang, up to a time, that delays none of ``others``; None if there is none.
+        self, gang: Gang, flavor: str, now_s: float, others: Sequence[Slot], until_s: float = math.inf,
+        kept: Sequence[Kept] = (),
+    ) -> Slot | None:  # fmt: skip
+        """The earliest start of a gang, up to a time, that delays none of ``others`` and leaves alone what is ``kept``.
+
+        None if there is none.
 
         Ideally it is tried at each time at which something ends, with that released and what others will need held.
         Counting the room at all times at once tells at which of them it is worth to try.
@@ -88,14 +100,20 @@ class Future:
         kind, expected_s = gang.kind.least, self._running.expected_s(gang.workload)
         # beside sure slots it counts for as long as it may run; then so it does beside the others
         lasts_s = max(expected_s, surely_s(gang.workload)) if any(slot.sure for slot in others) else expected_s
-        starts = self._possible(kind, flavor, lasts_s, self._times(now_s, until_s))
-        if not self._slots and len(starts) > 8 and self._placed(kind, flavor, lasts_s, starts[0]) is None:
-            first = bisect_left(  # with more room nothing fails that did not before
-                starts, True, lo=1, key=lambda start_s: self._placed(kind, flavor, lasts_s, start_s) is not None
-            )
+        limit_s = gang.workload.time_limit_s
+        surely = expected_s if limit_s is None else limit_s  # nothing runs into the time for which nodes are kept
+
+        def placed_at(start_s: float) -> Ints | None:
+            holds = [each.hold for each in kept if each.start_s < start_s + surely and start_s < each.end_s]
+            return self._placed(kind, flavor, lasts_s, start_s, holds)
+
+        starts = self._possible(kind, flavor, lasts_s, self._times(now_s, until_s, kept))
+        if not (self._slots or kept) and len(starts) > 8 and placed_at(starts[0]) is None:
+            # with more room nothing fails that did not before
+            first = bisect_left(starts, True, lo=1, key=lambda start_s: placed_at(start_s) is not None)
             starts = starts[first : first + 1]
         for start_s in starts:
-            placed = self._placed(kind, flavor, lasts_s, start_s)
+            placed = placed_at(start_s)
             if placed is not None:
                 return self._slot(gang, flavor, start_s, expected_s, placed)
         return None
@@ -235,10 +253,13 @@ class Future:
 
     # -- looking ahead ------------------------------------------------------------------------------------------------
 
-    def _times(self, now_s: float, until_s: float) -> Floats:
+    def _times(self, now_s: float, until_s: float, kept: Sequence[Kept]) -> Floats:
         """Now, and each later time at which something ends, up to a time."""
         start, end = bisect_right(self._ends, now_s), bisect_right(self._ends, until_s)
-        return np.array([now_s, *self._ends[start:end]])
+        ends = self._ends[start:end]
+        if more := [each.end_s for each in kept if now_s < each.end_s <= until_s]:
+            ends = sorted([*ends, *more])
+        return np.array([now_s, *ends])
 
     def _possible(self, kind: GangKind, flavor: str, lasts_s: float, times: Floats) -> list[float]:
         """Those the times at which there is room for all pods, as far as that can be counted."""
@@ -250,7 +271,9 @@ class Future:
             enough &= rooms[:-1] >= count
         return times[enough].tolist()
 
-    def _placed(self, kind: GangKind, flavor: str, lasts_s: float, start_s: float) -> Ints | None:
+    def _placed(
+        self, kind: GangKind, flavor: str, lasts_s: float, start_s: float, holds: Sequence[Hold]
+    ) -> Ints | None:
         """The gang's places if it starts at a time, with what has ended by then released; None if it does not fit."""
         cluster, state = self._cluster, self._cluster.state
         ended = np.ascontiguousarray(self._pods[:3, : self._used][:, self._pod_ends[: self._used] <= start_s])
@@ -259,7 +282,7 @@ class Future:
             rows = np.flatnonzero(self._slots_on)
             held = np.zeros((len(rows), self._width), np.int64)
             _kept_free(rows, start_s, start_s + lasts_s, self._points, state.nodes, held)
-            with cluster.holding(Hold(rows, held)):
+            with cluster.holding_all([Hold(rows, held), *holds]):
                 placed = cluster.place(kind, flavor)
                 if isinstance(placed, Reason):
                     return None

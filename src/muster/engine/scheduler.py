@@ -308,9 +308,10 @@ class Scheduler(Books):
             return known
         others = self._ahead_of(gang.workload)
         best, until_s = None, known.start_s if known is not None and known.start_s > now_s else math.inf
+        kept = self.kept_from(gang.workload)
         for flavor in self.flavors_of(gang.kind):
             if self._has_quota(gang, flavor):
-                found = self.look_ahead(now_s).earliest(gang, flavor, now_s, others, until_s)
+                found = self.look_ahead(now_s).earliest(gang, flavor, now_s, others, until_s, kept)
                 if found is not None and (best is None or found.start_s < best.start_s):
                     best, until_s = found, found.start_s
         worse = best is None or (known is not None and known.sure > best.sure)
