@@ -120,3 +120,39 @@ def test_the_rules_are_listed_with_their_sources() -> None:
     listed = json.loads(muster("slurm", "config", "check", "--rules", "-o", "json").output)["rules"]
     assert len(listed) > 30
     assert all(each["source"] and each["about"] for each in listed)
+
+
+NO_VALUES = [
+    ("--name", "a b", "field '--name': is 'a b'"),
+    ("--name", "", "field '--name': is empty"),
+    ("--name", "x\nPluginDir=/tmp", "field '--name': is"),
+    ("--controller", "$(id)", "field '--controller': is '$(id)'"),
+    ("--database", "a\nb", "field '--database': is"),
+    ("--devices", "/dev/x Foo=1", "field '--devices': is"),
+    ("--set", "TreeWidth=1\nProlog=/x", "holds a line end or another control character"),
+    ("--out", "", "field '--out': names no folder"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "said"), NO_VALUES)
+def test_a_value_stays_a_value_of_its_line(folder: Path, option: str, value: str, said: str) -> None:
+    arguments = ["slurm", "config", "generate", FLEET, option, value]
+    with pytest.raises(InputError) as error:
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert said in str(error.value)
+    assert sorted(each.name for each in folder.iterdir()) == ["faulty"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xef\xbb\xbf" + FAULTY.encode(), "slurm.conf:1: begins with a byte order mark"),
+        (FAULTY.strip().encode("utf-16"), "slurm.conf:1: is not text"),
+        (FAULTY.encode() + b"a\0b\n", "slurm.conf:8: is not text"),
+    ],
+)
+def test_what_slurm_cannot_read_is_told_with_its_line(folder: Path, data: bytes, said: str) -> None:
+    (folder / "faulty" / "slurm.conf").write_bytes(data)
+    error = muster("slurm", "config", "check", "faulty").exception
+    assert isinstance(error, InputError)
+    assert said in str(error)

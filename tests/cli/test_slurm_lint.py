@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_corrected_script_is_written(folder: Path) -> None:
     assert muster("-", "--write", "-", stdin=FAULTY).stdout == (folder / "fixed.sh").read_text()
     error = muster("faulty.sh", "--write", "no/such/folder").exception
     assert isinstance(error, InputError)
-    assert str(error) == "no/such/folder: cannot be written (No such file or directory)"
+    assert str(error).startswith("no/such/folder: field '--write': cannot be written (its folder does not exist)")
 
 
 def test_the_sites_configuration_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +101,63 @@ def test_the_rules_are_listed_with_their_sources() -> None:
     listed = json.loads(muster("--rules", "-o", "json").output)["rules"]
     assert len(listed) > 40
     assert all(each["source"] and each["about"] for each in listed)
+
+
+NO_SCRIPTS = [
+    (b"\x7fELF\x02\x01\x01\0\0", "job.sh:1: is not text (it holds a zero byte)"),
+    (FAULTY.encode("utf-16"), "job.sh:1: is UTF-16 or binary"),
+    (FAULTY.encode() + b"echo caf\xe9\n", "job.sh:6: is not UTF-8 text"),
+    (FAULTY.replace("\n", "\r").encode(), "job.sh: has lines that end in CR alone"),
+    (b"#!/bin/bash\n" + b"#" * (17 << 20), "job.sh: holds 17 MiB, and is no batch script"),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), NO_SCRIPTS)
+def test_what_is_no_script_is_told_in_one_line(folder: Path, data: bytes, said: str) -> None:
+    (folder / "job.sh").write_bytes(data)
+    with pytest.raises(InputError) as error:
+        CliRunner().invoke(main, ["slurm", "lint", "job.sh"], catch_exceptions=False)
+    assert said in str(error.value)
+
+
+def test_a_byte_order_mark_is_passed_over_and_not_moved(folder: Path) -> None:
+    (folder / "job.sh").write_bytes(b"\xef\xbb\xbf" + FAULTY.encode())
+    found = json.loads(muster("job.sh", "-o", "json").stdout)
+    assert found["corrected"].startswith("#!/bin/bash\n")
+    assert found["findings"] == json.loads(muster("faulty.sh", "-o", "json").stdout)["findings"]
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_lines_are_counted_as_shells_do(folder: Path, end: str) -> None:
+    (folder / "job.sh").write_text(FAULTY.replace("srun ./train", f"echo 'a{end}b'\nsrun ./train"))
+    found = json.loads(muster("job.sh", "-o", "json").stdout)
+    assert f"echo 'a{end}b'\n" in found["corrected"]
+    plain = json.loads(muster("faulty.sh", "-o", "json").stdout)
+    assert [each["line"] for each in found["findings"]] == [
+        each["line"] + 1 if each["line"] == 5 else each["line"] for each in plain["findings"]
+    ]
+
+
+def test_a_terminal_obeys_nothing_of_a_script(folder: Path) -> None:
+    (folder / "job.sh").write_text(FAULTY.replace("#SBATCH --mem=0\n", "#SBATCH --mem=0\necho '\x1b]0;mine\x07'\n"))
+    shown = muster("job.sh").stdout
+    assert "\\x1b]0;mine\\x07" in shown
+    assert not [each for each in shown if not each.isprintable() and each != "\n"]
+
+
+@pytest.mark.parametrize("data", ["echo {}", "echo '{}' | base64 -d", 'echo "{}" > x', "python -c '{}'"])
+def test_data_in_a_script_takes_no_longer_than_its_length(folder: Path, data: str) -> None:
+    (folder / "job.sh").write_text(FAULTY + data.format("QUJD" * 250_000) + "\n")
+    before = time.process_time()
+    assert json.loads(muster("job.sh", "-o", "json").stdout)["gets"]["gpus"] == 8
+    assert time.process_time() - before < 20  # by the square of the length it was minutes
+
+
+def test_the_input_may_be_written_over_and_keeps_its_mode(folder: Path) -> None:
+    (folder / "faulty.sh").chmod(0o750)
+    (folder / "link.sh").symlink_to("faulty.sh")
+    muster("link.sh", "--write", "link.sh")
+    assert (folder / "link.sh").is_symlink()
+    assert (folder / "faulty.sh").stat().st_mode & 0o777 == 0o750
+    assert "#SBATCH --nodes=1" in (folder / "faulty.sh").read_text()
+    assert not [each for each in folder.iterdir() if each.name.startswith(".")]

@@ -215,3 +215,29 @@ def test_a_real_sacct(slurm_empty: Slurm, monkeypatch: pytest.MonkeyPatch) -> No
     assert (row["name"], row["failed"]) == (str(number), 1)
     code, told = run("slurm efficiency 999999")
     assert code != 0
+
+
+def test_a_file_without_jobs_is_named(tmp_path: Path) -> None:
+    record = tmp_path / "week.txt"
+    record.write_text(RECORDED.read_text().splitlines()[0] + "\n")
+    done = CliRunner().invoke(main, ["slurm", "efficiency", "--from", str(record)])
+    assert isinstance(done.exception, InputError)
+    assert f"{record}: has no job, only the header" in str(done.exception)
+    done = CliRunner().invoke(main, ["slurm", "efficiency", "--from", str(RECORDED), "-u", "nobody"])
+    assert f"{RECORDED}: has no such job" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", ["--by job", "--by user", "--by account", "--by partition", "1"])
+def test_a_terminal_obeys_nothing_of_a_record(words: str, tmp_path: Path) -> None:
+    header, *rows = RECORDED.read_text().splitlines()
+    names = [header.split("|").index(each) for each in ("JobName", "User", "Account", "Partition")]
+    lines: list[str] = []
+    for row in rows:
+        fields = row.split("|")
+        for at in names:
+            fields[at] = f"{fields[at]}\x1b]0;mine\x07" if fields[at] else ""
+        lines.append("|".join(fields))
+    (tmp_path / "week.txt").write_text("\n".join([header, *lines]) + "\n")
+    code, told = run(f"slurm efficiency {words} --from {tmp_path / 'week.txt'}")
+    assert (code, "\\x1b]0;mine\\x07" in told) == (0, True)
+    assert not [each for each in told if not each.isprintable() and each != "\n"]

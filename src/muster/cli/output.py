@@ -148,13 +148,22 @@ def print_table(
     for column, no_wrap in zip(columns, whole, strict=True):
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=no_wrap)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     with out.capture() as drawn:
         if title:
             out.print(Text(title, style="bold"))
         out.print(table)
     for line in drawn.get().splitlines():
         out.file.write(_END_BLANKS.sub(lambda end: end[0].replace(" ", ""), line) + "\n")
+
+
+def printable(text: str) -> str:
+    """A text whose names may come from anywhere, with what a terminal would obey as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]], whole: Sequence[bool]) -> int:
@@ -180,7 +189,7 @@ def say(text: str) -> None:
 
 def tell(text: str) -> None:
     """A sentence that belongs to a table on stdout, broken between words where it is long."""
-    click.echo(wrapped(text, terminal_width()))
+    click.echo(wrapped(printable(text), terminal_width()))
 
 
 def wrapped(text: str, width: int) -> str:

@@ -157,6 +157,8 @@ def _fleet(source: FleetSource) -> Fleet:
 def _write(files: dict[str, str], out: str) -> None:
     from pathlib import Path
 
+    if not out:
+        raise InputError("names no folder", field="--out", hint="such as new-etc, or . for this one")
     folder = Path(out)
     there = next((name for name in files if (folder / name).exists()), None)
     if there is not None:

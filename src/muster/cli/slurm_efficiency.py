@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.output import Column, emit, emit_document, output_option, print_table, tell, thousands
+from muster.cli.output import Column, emit, emit_document, output_option, print_table, printable, tell, thousands
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ def command(
         if missing:
             hint = "an old one needs --since; -u and -A must fit, too"
             raise InputError(f"there is no job {missing[0][:40]}", field="JOBID", hint=hint)
+    if not found and source is not None:
+        what = "has no such job" if any(only.values()) else "has no job, only the header"
+        raise InputError(what, file="standard input" if source == "-" else source, hint="sacct -a -S now-7days asks "
+                         "for all users' jobs of the last 7 days")  # fmt: skip
     if not found:
         raise InputError(
             "no job is there", field="--since", hint="sacct -S takes now-30days or 2026-11-01; -a is asked"
@@ -277,7 +281,7 @@ def _print_one(job: JobUse, told: tuple[Advice, ...]) -> None:
     for title, text in lines:
         tell(f"  {title:<9} {text}")
     for name, value in job.gpu_percents:
-        click.echo(f"            {name:<20} {value:5.1f} %  {'#' * round(value / 4)}")
+        click.echo(f"            {printable(name):<20} {value:5.1f} %  {'#' * round(value / 4)}")
     _print_advice(told)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.output import Column, emit, emit_document, output_option, print_table, say, tell, thousands
+from muster.cli.output import Column, emit, emit_document, output_option, print_table, printable, say, tell, thousands
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from muster.slurm.lint.site import Site
 
 SCHEMA = "muster.slurm.lint/v1"
+MOST_BYTES = 16 << 20
+"""No batch script is larger: four times what sbatch takes unless the site says more."""
 
 
 @click.command(
@@ -72,7 +74,7 @@ def command(
 
 
 def _text(script: str) -> str:
-    from muster.traces.files import read_bytes
+    from muster.traces.files import decode_text, read_bytes
 
     if script == "-":
         data = sys.stdin.buffer.read()
@@ -80,10 +82,13 @@ def _text(script: str) -> str:
             raise InputError("is empty", file="standard input", hint="was a script piped in?")
     else:
         data = read_bytes(script)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InputError("is no text", file=script, line=data[: error.start].count(b"\n") + 1) from None
+    name = "standard input" if script == "-" else script
+    if len(data) > MOST_BYTES:
+        hint = "sbatch takes 4 MiB, unless SchedulerParameters=max_script_size says more"
+        raise InputError(f"holds {len(data) / 1_048_576:.0f} MiB, and is no batch script", file=name, hint=hint)
+    if b"\r" in data and b"\n" not in data:
+        raise InputError("has lines that end in CR alone", file=name, hint="tr '\\r' '\\n' < FILE")
+    return decode_text(data, name)
 
 
 def _site(config: str | None, cluster: str | None) -> Callable[[Job], Site] | None:
@@ -104,9 +109,18 @@ def _write(found: Lint, path: str) -> None:
     if path == "-":
         click.echo(found.corrected, nl=False)
         return
+    from pathlib import Path
+
+    from muster.model.snapshot import write_atomically
+    from muster.traces.files import check_target
+
+    check_target(path, "--write")
+    target = Path(path).resolve()  # a link stays one
+    mode = target.stat().st_mode if target.exists() else None
     try:
-        with open(path, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - keeps line ends as they are
-            stream.write(found.corrected)
+        write_atomically(target, found.corrected.encode())
+        if mode is not None:
+            target.chmod(mode)
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror or error})", file=path) from None
     say(
@@ -227,10 +241,11 @@ def _sees(ranks: Ranks) -> str:
 def _difference(found: Lint) -> str:
     import difflib
 
-    old = found.job.text.replace("\r\n", "\n").splitlines(keepends=True)
-    new = found.corrected.splitlines(keepends=True)
-    lines = difflib.unified_diff(old, new, found.job.path, "corrected", n=1)
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    from muster.slurm.sbatch_lines import lines_of
+
+    old, new = lines_of(found.job.text), lines_of(found.corrected)
+    lines = difflib.unified_diff(old, new, found.job.path, "corrected", n=1, lineterm="")
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _list_rules(output: str) -> None:

@@ -90,6 +90,12 @@ class Script(Struct, frozen=True):
     ignored: tuple[int, ...]
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a script, as shells and Slurm count them: a form feed or the like ends none."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
 def read_script(text: str, path: str, wrong: list[InputError] | None = None) -> Script:
     """The options of a script's ``#SBATCH`` lines.
 
@@ -104,7 +110,7 @@ def read_script(text: str, path: str, wrong: list[InputError] | None = None) -> 
     Raises:
         InputError: no ``#!`` in the first line, or an option that Slurm does not have; with its line.
     """
-    lines = text.splitlines()
+    lines = lines_of(text)
     if not lines or not lines[0].startswith("#!"):
         what = "does not begin with #!, so sbatch takes it for no batch script"
         error = InputError(what, file=path, line=1, hint="begin with #!/bin/bash")

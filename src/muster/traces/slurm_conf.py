@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,8 +59,19 @@ def here() -> str:
 
 
 def read_conf_text(path: str) -> str:
-    """The text of a file; bytes that are no UTF-8 are kept as they can be."""
-    return read_bytes(path).decode("utf-8", "replace")
+    """The text of a file; bytes that are no UTF-8 are kept as they can be.
+
+    Raises:
+        InputError: it is binary, or begins with a byte order mark, which Slurm takes for a part of the first key.
+    """
+    data = read_bytes(path)
+    if data.startswith(codecs.BOM_UTF8):
+        hint = f"sed -i '1s/^\\xef\\xbb\\xbf//' {path}"
+        raise InputError("begins with a byte order mark, which Slurm does not pass over", file=path, line=1, hint=hint)
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise InputError("is not text (it holds a zero byte)", file=path, line=line, hint="is it UTF-16? save as UTF-8")
+    return data.decode("utf-8", "replace")
 
 
 def _beside(folder: Path) -> dict[str, str]:

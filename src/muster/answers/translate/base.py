@@ -47,7 +47,7 @@ class Remark(Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f"line {self.line}, " if self.line is not None else ""
-        return f"{where}{self.field}: {self.text}"
+        return " ".join(f"{where}{self.field}: {self.text}".split())  # names of a file may hold line ends
 
 
 class Remarks:
@@ -97,7 +97,7 @@ class Translation(Struct, frozen=True):
 
 def header(source: str, remarks: tuple[Remark, ...]) -> list[str]:
     """Comment lines that go before a translation."""
-    lines = [f"# Made from {source} by muster translate."]
+    lines = [f"# Made from {' '.join(source.split())} by muster translate."]
     for title, lost in (("Without counterpart here", True), ("Not the same word for word", False)):
         found = [each for each in remarks if each.lost == lost]
         if found:

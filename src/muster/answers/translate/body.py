@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from muster.answers.translate.base import Remarks
 from muster.answers.translate.options import SRUN_ALONE, SRUN_MAYBE, SRUN_SHORT, SRUN_SILENT
+from muster.slurm.sbatch_lines import lines_of
 
 KEPT = ("ntasks", "nodes", "ntasks-per-node", "het-group", "gpus-per-task")
 """Options that the function srun of the pods has, too."""
@@ -201,7 +202,7 @@ def _foreign(text: str, remarks: Remarks) -> Iterator[int]:
     """Tell of commands that pods do not have; the lines of commands that each pod will run."""
     heredoc = ""
     continued = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if heredoc:
             heredoc = "" if line.strip() == heredoc else heredoc
             continue
@@ -222,7 +223,7 @@ def _foreign(text: str, remarks: Remarks) -> Iterator[int]:
 
 def interpreter(text: str) -> tuple[str, ...]:
     """The words after ``#!`` of the first line; ``env`` is passed over."""
-    words = text.splitlines()[0][2:].split()
+    words = lines_of(text)[0][2:].split()
     if words and words[0].endswith("/env"):
         words = [word for word in words[1:] if not word.startswith("-")]
     return tuple(words) or ("/bin/bash",)

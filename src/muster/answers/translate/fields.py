@@ -117,7 +117,8 @@ class Fields:
             text = "is on no volume (--volume mounts one): kubectl logs has it while the pods are there"
             self.remarks.lost(option.written, text, option.line)
         else:
-            shell = re.sub(r"%\d*([xjJAaNnutsh%])", lambda found: _PATTERN.get(f"%{found[1]}", found[0]), path)
+            literal = re.sub(r'(["$`\\])', r"\\\1", path)  # Slurm knows %j and its like, and no variables
+            shell = re.sub(r"%\d*([xjJAaNnutsh%])", lambda found: _PATTERN.get(f"%{found[1]}", found[0]), literal)
             log = f'>(tee -a "{shell}"{" >&2" if stream == "2" else ""})'
             yield f"exec {'2' if stream == '2' else ''}> {log}{' 2>&1' if stream == 'all' else ''}"
             self.remarks.note(option.written, "all pods write to the file, and to kubectl logs", option.line)

@@ -124,6 +124,9 @@ class PodRuns:
             name, source = str(each.get("name")), each.get("valueFrom")
             if name.startswith("MUSTER_") or name == "SLURM_RESTART_COUNT":
                 continue  # of a translation from Slurm
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                self.lost(f"{where}[{at}]", f"{name} is no name that a shell can export: set it by env in the command")
+                continue
             if source is None:
                 yield f"export {name}={self._quoted(str(each.get('value') or ''), names, f'{where}[{at}]')}"
                 continue

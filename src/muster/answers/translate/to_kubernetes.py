@@ -28,7 +28,7 @@ from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, Workload
 from muster.slurm.pods import PARTS
-from muster.slurm.sbatch_lines import Option, array_indexes, gpus_of, read_script
+from muster.slurm.sbatch_lines import Option, array_indexes, gpus_of, lines_of, read_script
 
 KINDS = ("job", "jobset", "pytorchjob")
 GANGS = ("kueue", "podgroup", "muster", "none")
@@ -107,7 +107,7 @@ class _Maker:
         One process sees the GPUs of its pod only, so that scattered ones would be of no use to it.
         """
         batch = read_components(text, self.path, world)
-        lines = text.splitlines()
+        lines = lines_of(text)
         most = max((node.healthy_gpus for node in world.fleet), default=1)
         for component, options in zip(batch.components, batch.script.components, strict=True):
             asked = component.asked
@@ -122,7 +122,7 @@ class _Maker:
                 f"{nodes}, as processes see the GPUs of their own pod only",
                 option.line,
             )
-        if lines == text.splitlines():
+        if lines == lines_of(text):
             return batch
         return read_components("\n".join(lines), self.path, world)
 

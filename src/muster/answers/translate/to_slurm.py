@@ -7,6 +7,7 @@ What `muster fit` understands of the script is what it understands of the object
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from muster.kube.declared import MIN_PARALLELISM
 from muster.kube.owners import KUEUE_GROUP
 from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
-from muster.slurm.sbatch_lines import slurm_time
+from muster.slurm.sbatch_lines import lines_of, slurm_time
 from muster.traces.document import Document, documents_in
 
 NO_CONTAINER = "none"
@@ -104,7 +105,7 @@ class _Script:
         self, document: Document, group: Sequence[Document], beside: Sequence[Document], path: str, choices: Choices,
         world: Snapshot, remarks: Remarks,
     ) -> None:  # fmt: skip
-        self.document, self.choices, self.remarks = document, choices, remarks
+        self.document, self.path, self.choices, self.remarks = document, path, choices, remarks
         self.data, self.kind = document.data, str(document.data.get("kind"))
         self.beside = beside
         self.pods = train_job_pods(self.data, beside) if self.kind == "TrainJob" else self.data
@@ -125,8 +126,12 @@ class _Script:
         self._tell()
         for note in self.specs.notes:
             self.remarks.note(note.field, note.text)
-        found = ["#!/bin/bash", *self._options(), ""]
-        return [*found, *self._body()]
+        options = list(self._options())
+        for option in options:
+            if any(not letter.isprintable() for letter in option):  # a line end would begin a command
+                what = f"{option.removeprefix('#SBATCH ')!r} holds a line end or another control character"
+                raise InputError(what, file=self.path, line=self.document.line, hint="no option of Slurm can hold it")
+        return ["#!/bin/bash", *options, "", *self._body()]
 
     def _tell(self) -> None:
         for key in dict_at(self.data, "spec"):
@@ -149,11 +154,11 @@ class _Script:
         yield f"#SBATCH --job-name={self.name}"
         account = choices.account or ("" if choices.partition else workload.queue)
         if account:
-            yield f"#SBATCH --account={account}"
+            yield f"#SBATCH --account={shlex.quote(account)}"
             if not choices.account:
                 self.remarks.note("queue", f"{account} is taken as the account; --account or --partition names another")
         if choices.partition:
-            yield f"#SBATCH --partition={choices.partition}"
+            yield f"#SBATCH --partition={shlex.quote(choices.partition)}"
         if workload.time_limit_s is not None:
             yield f"#SBATCH --time={slurm_time(workload.time_limit_s)}"
         else:
@@ -171,7 +176,7 @@ class _Script:
         yield "#SBATCH --no-requeue" if stops and self.kind == "Job" else "#SBATCH --requeue"
         folder = next((runs.folder for runs in self._all_runs().values() if runs.folder), "")
         if folder and self._is_own():
-            yield f"#SBATCH --chdir={folder}"
+            yield f"#SBATCH --chdir={shlex.quote(folder)}"
         conditions = Conditions(self.world.fleet, self.runs)
         for number, each in enumerate(self.components()):
             if number:
@@ -230,7 +235,7 @@ class _Script:
     def _body(self) -> Iterator[str]:
         own = self._own_script()
         if own:
-            lines = own.splitlines()
+            lines = lines_of(own)
             for runs in list(self._all_runs().values())[:1]:
                 yield from runs.env
             yield from (line for line in lines[1:] if not re.match(r"#SBATCH(\s|$)", line))
@@ -255,11 +260,24 @@ class _Script:
     def _step(self, component: Component, runs: dict[str, Runs], number: int, of: int) -> Iterator[str]:
         """The srun that starts the pods of a component."""
         variable = f"pods_{number}" if of > 1 else "pods"
-        yield f"read -r -d '' {variable} <<'POD' || true"
+        inside_pod = list(self._commands_of_pods(component, runs, number))
+        # the mark that ends them must be none of their lines, which a command of several lines brings along
+        lines = {line for each in inside_pod for line in each.split("\n")}
+        mark = next(each for each in ("POD", *(f"POD_{at}" for at in range(2, len(lines) + 3))) if each not in lines)
+        yield f"read -r -d '' {variable} <<'{mark}' || true"
+        yield from inside_pod
+        yield mark
+        each = next(runs[role] for role, _ in _roles(component, runs))
+        options = [f"--het-group={number}"] if of > 1 else []
+        options += container_options(each, self.choices.image)
+        yield " ".join(["srun", *options, "bash", "-c", f'"${variable}"']) + (" &" if of > 1 else "")
+
+    def _commands_of_pods(self, component: Component, runs: dict[str, Runs], number: int) -> Iterator[str]:
+        """What each task of the step runs: the pod of its rank."""
         before = sum(each.pods.count for each in self.components()[:number])
         yield from self._ranks(before, sum(each.pods.count for each in self.components()) - component.pods.count)
         first = 0
-        known = [(role, count) for role, count in component.roles if role in runs] or [(next(iter(runs)), 1)]
+        known = _roles(component, runs)
         for at, (role, count) in enumerate(known):
             each = runs[role]
             indent = "    " if len(known) > 1 else ""
@@ -273,11 +291,6 @@ class _Script:
             yield f"{indent}exec {each.command or 'true  # what the image runs by itself'}"
         if len(known) > 1:
             yield "fi"
-        yield "POD"
-        each = runs[known[0][0]]
-        options = [f"--het-group={number}"] if of > 1 else []
-        options += container_options(each, self.choices.image)
-        yield " ".join(["srun", *options, "bash", "-c", f'"${variable}"']) + (" &" if of > 1 else "")
 
     def _ranks(self, before: int, others: int) -> Iterator[str]:
         """The variables that the object's controller gives to pods.
@@ -295,9 +308,15 @@ class _Script:
             yield f"export RANK={rank} WORLD_SIZE={size}"
             yield f"export PET_NNODES={size} PET_NODE_RANK={rank}"
             yield "export PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT"
-            yield f"export PET_RDZV_ENDPOINT=$MASTER_ADDR:$MASTER_PORT PET_NPROC_PER_NODE={each or 'auto'}"
+            processes = shlex.quote(str(each or "auto"))
+            yield f"export PET_RDZV_ENDPOINT=$MASTER_ADDR:$MASTER_PORT PET_NPROC_PER_NODE={processes}"
         elif self.kind == "LeaderWorkerSet":
             yield f"export LWS_LEADER_ADDRESS=$MASTER_ADDR LWS_GROUP_SIZE={size} LWS_WORKER_INDEX={rank}"
+
+
+def _roles(component: Component, runs: dict[str, Runs]) -> list[tuple[str, int]]:
+    """The roles of a component that run something, with their pods."""
+    return [(role, count) for role, count in component.roles if role in runs] or [(next(iter(runs)), 1)]
 
 
 def container_options(runs: Runs, image: str) -> list[str]:
@@ -307,9 +326,12 @@ def container_options(runs: Runs, image: str) -> list[str]:
         return []
     host, slash, rest = named.partition("/")
     is_host = slash and ("." in host or ":" in host or host == "localhost")
-    found = [f"--container-image={f'{host}#{rest}' if is_host else named}"]
+    # what is given by hand may have variables of the shell in it, what stands in a file is what it is
+    value = f"{host}#{rest}" if is_host else named
+    is_plain = bool(image) or re.fullmatch(r"[\w.:/@#-]+", value, re.ASCII)
+    found = [f"--container-image={value if is_plain else shlex.quote(value)}"]
     if runs.mounts:
-        found.append(f"--container-mounts={','.join(runs.mounts)}")
+        found.append(f"--container-mounts={shlex.quote(','.join(runs.mounts))}")
     if runs.folder:
-        found.append(f"--container-workdir={runs.folder}")
+        found.append(f"--container-workdir={shlex.quote(runs.folder)}")
     return found

@@ -51,6 +51,7 @@ def generate(fleet: Fleet, wanted: Wanted) -> dict[str, str]:
             one node, or a setting is none.
     """
     _check(fleet)
+    _check_words(wanted)
     types = gpu_types(fleet)
     groups = list(_groups(fleet, types))
     topology = _topology(fleet, wanted)
@@ -92,6 +93,20 @@ def _check(fleet: Fleet) -> None:
             raise InputError(what, hint="one model a node is generated")
         if any(device.mig_profiles for device in node.devices):
             raise InputError(f"GPUs of node {node.name} are carved by MIG", hint="AutoDetect=nvml finds MIG instances")
+
+
+def _check_words(wanted: Wanted) -> None:
+    """Raise `InputError` for a value that would not be one of slurm.conf: it may not break its line, nor be empty."""
+    named = (("--name", wanted.cluster), ("--controller", wanted.controller), ("--database", wanted.database or "none"),
+             ("--devices", wanted.devices))  # fmt: skip
+    for field, value in named:
+        if not re.fullmatch(r"[\w.:/()\[\],-]+", value, re.ASCII):
+            what = f"is {value[:40]!r}" if value else "is empty"
+            raise InputError(what, field=field, hint="letters, digits, . _ - and such, in one word")
+    for line in wanted.settings:
+        if not line.isprintable():
+            raise InputError(f"{line[:40]!r} holds a line end or another control character", field="--set",
+                             hint="one --set a line")  # fmt: skip
 
 
 def gpu_types(fleet: Fleet) -> dict[str, str]:

@@ -9,7 +9,16 @@ from msgspec import Struct
 
 from muster.errors import InputError
 from muster.slurm.lint.launches import Assigned, Launch, read_launches
-from muster.slurm.sbatch_lines import Option, gpus_of, mebibytes, minutes_up, node_counts, read_options, read_script
+from muster.slurm.sbatch_lines import (
+    Option,
+    gpus_of,
+    lines_of,
+    mebibytes,
+    minutes_up,
+    node_counts,
+    read_options,
+    read_script,
+)
 
 COMMAND_LINE = 0
 """The line of an option that was given on the command line."""
@@ -45,7 +54,7 @@ class Job(Struct, frozen=True):
     @property
     def lines(self) -> Sequence[str]:
         """Its lines; the first has the index 0."""
-        return self.text.splitlines()
+        return lines_of(self.text)
 
     def option(self, *names: str) -> Option | None:
         """The first of the options that is given."""

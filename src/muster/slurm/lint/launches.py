@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from muster.slurm.sbatch_lines import ALONE, KNOWN, MAYBE, SHORT
+from muster.slurm.sbatch_lines import ALONE, KNOWN, MAYBE, SHORT, lines_of
 
 SRUN, TORCHRUN, MPIRUN, PYTHON, ACCELERATE, DEEPSPEED = (
     "srun", "torchrun", "mpirun", "python", "accelerate", "deepspeed",
@@ -28,6 +28,8 @@ _SRUN_WITH_VALUE = ("mpi", "cpu-bind", "het-group", "relative", "threads", "wait
 _BEFORE = {"exec", "time", "nohup", "env", "command", "if", "then", "else", "do", "while", "!", "{", "until", "elif"}
 _WITH_VALUE = {"timeout", "nice", "numactl", "taskset", "stdbuf"}
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_LONG_LINE, _LONG_WORD = 10_000, 2_000
+_WORD = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|()'"\\]+""", re.DOTALL)
 _ENDS = frozenset(("&", "&&", "|", "||", ";", ";;", "(", ")", "|&"))
 
 
@@ -69,7 +71,7 @@ class Launch(Struct, frozen=True):
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with the continued ones joined, without comments and what stands in here-documents."""
     joined, first, until = "", 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if until:
             until = "" if line.strip() == until else until
             continue
@@ -118,6 +120,8 @@ def _of_line(line: str, number: int, assigned: dict[str, Assigned]) -> Iterator[
 
 def _commands(line: str) -> Iterator[tuple[list[str], str]]:
     """The simple commands of a line, each with what ends it; a line that is no shell is passed over."""
+    if len(line) > _LONG_LINE:  # data, such as base64: shlex takes the square of a word's length
+        line = _WORD.sub(_cut, line)
     lexer = shlex.shlex(re.sub(r"\$\(([^()]|\([^()]*\))*\)", _quoted, line), posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -133,6 +137,14 @@ def _commands(line: str) -> Iterator[tuple[list[str], str]]:
         return
     if words:
         yield words, ""
+
+
+def _cut(found: re.Match[str]) -> str:
+    word = found[0]
+    if len(word) <= _LONG_WORD:
+        return word
+    end = word[0] if word[0] in "'\"" else ""
+    return word[:_LONG_WORD].rstrip("\\") + end
 
 
 def _quoted(found: re.Match[str]) -> str:
