@@ -89,7 +89,7 @@ MISTAKES = [
     (("show", "--at", "noon"), "field '--at': 'noon' is no time; such as 14:03"),
     (("show", "--job", "trian"), "knows no job 'trian'; did you mean train?"),
     (("export", "77", "x.snap"), "has no snapshot 77"),
-    (("prune",), "Give --keep TIME or --most SIZE."),
+    (("prune",), "give --keep TIME or --most SIZE ("),
     (("prune", "--most", "much"), "'much' is no size; such as 500MB or 2GB"),
     (("prune", "--keep", "1d", "--store", "no.db"), "no.db: there is no such history"),
 ]

@@ -97,7 +97,7 @@ def test_a_spare_that_is_down_is_none() -> None:
 
 
 MISTAKES = [
-    (("--rate", "5", "--mtbf", "3d"), "Give --rate or --mtbf"),
+    (("--rate", "5", "--mtbf", "3d"), "give --rate or --mtbf"),
     (("--rate", "-5"), "field '--rate': is -5; failures of each 1,000 nodes in a day"),
     (("--mtbf", "0"), "field '--mtbf': is 0; such as 200d"),
     (("--mtbf", "long"), "'long' is no time"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import io
 import os
 import sys
@@ -15,8 +14,9 @@ from typing import IO, Any
 import click
 
 from muster import __version__
+from muster.cli.lazy import LazyGroup
 from muster.cli.output import MOST_COLUMNS, PLUGIN_NAME, say
-from muster.errors import BackendError, MusterError
+from muster.errors import BackendError, MusterError, near
 
 COMMANDS = {
     "whatif": ("muster.cli.whatif", "What if: changes to a snapshot run forward beside things as they are."),
@@ -50,25 +50,8 @@ COLLECT_EVERY = 50_000
 """So many more objects before the collector looks for cycles: commands make many objects, and hardly a cycle."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports a subcommand's module only to run it or to print its own help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands, in the order of COMMANDS."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None for an unknown name (click then suggests near ones)."""
-        if cmd_name not in COMMANDS:
-            return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+class Main(LazyGroup):
+    """All commands."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; Ctrl-C is told in one line, with what the command says about it."""
@@ -108,7 +91,7 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": MOST_COLUMN
 """Help is as wide as tables may be, where the terminal is."""
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings=_HELP)
+@click.group(cls=Main, commands=COMMANDS, epilog=EPILOG, context_settings=_HELP)
 @click.option("--cluster", metavar="slurm", help="Of the commands that answer: a live Slurm.")
 @click.option("--context", metavar="NAME", help="Of the commands that answer: a live cluster, by its context.")
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that has it.")
@@ -142,6 +125,11 @@ def run(args: list[str] | None = None) -> None:
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _failed("interrupted", 130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = error.exit_code
+    except click.UsageError as error:
+        code = _failed(_usage(error), error.exit_code)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
@@ -164,6 +152,19 @@ def run(args: list[str] | None = None) -> None:
         where = f"{error.filename}: " if error.filename else ""
         code = _failed(f"{where}cannot be read or written ({error.strerror or error})")
     sys.exit(_flushed(code if isinstance(code, int) else 0))
+
+
+def _usage(error: click.UsageError) -> str:
+    """What is wrong with a command line, with the names that may be meant and the help to look at."""
+    text = error.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
+    text = f"{text[:1].lower()}{text[1:]}"
+    if error.ctx is None:
+        return text
+    command = error.ctx.command
+    if isinstance(command, click.Group) and text.startswith("no such command") and "did you mean" not in text:
+        hint = near(text.split("'")[1], command.list_commands(error.ctx))
+        text += f"; {hint}" if hint else ""
+    return f"{text} ({error.ctx.command_path} --help)"
 
 
 def _refuse_undecodable(args: Sequence[str]) -> None:

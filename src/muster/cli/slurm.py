@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from muster.cli.lazy import LazyGroup
 
 COMMANDS = {
     "lint": (
@@ -30,29 +30,9 @@ COMMANDS = {
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 
 
-class SlurmGroup(click.Group):
-    """A group that imports a subcommand's module only to run it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands, in the order of COMMANDS."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None for an unknown name."""
-        if cmd_name not in COMMANDS:
-            return None
-        found = importlib.import_module(COMMANDS[cmd_name][0]).command
-        assert isinstance(found, click.Command)
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
 @click.group(
-    cls=SlurmGroup,
+    cls=LazyGroup,
+    commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n  muster slurm lint job.sh\n  muster slurm lint job.sh --config /etc/slurm -- --nodes 2\n"
     "  muster slurm config check /etc/slurm",
