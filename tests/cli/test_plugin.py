@@ -54,9 +54,8 @@ def test_usage_says_how_it_was_called(
 def test_a_plugin_asks_the_current_context_and_the_command_nobody(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, config: Path
 ) -> None:
-    assert called(capfd, "queue") == (
-        2, "", "muster: no source is named; say --from FILE, --context NAME for a live cluster (prod, pre), or --cluster slurm\n"
-    )  # fmt: skip
+    how = "say --from FILE, --context NAME for a live cluster (prod, pre), or --cluster slurm"
+    assert called(capfd, "queue") == (2, "", f"muster: no source is named; {how}\n")
     monkeypatch.setattr(sys, "argv", ["kubectl-muster"])
     code, _, err = called(capfd, "queue")
     assert (code, err) == (
