@@ -15,6 +15,7 @@ from muster.answers.specs.base import Note, Specs
 from muster.answers.specs.features import feature_mark
 from muster.answers.specs.places import Places
 from muster.errors import InputError
+from muster.model.fleet import HOST
 from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, TopologyRequest, Workload
 from muster.slurm.hostlist import expand
@@ -391,6 +392,21 @@ class _Job:
             if pods % size:
                 raise reader.error(options["segment"], f"{size} does not divide the {pods} nodes")
             return TopologyRequest(SEGMENT_LEVEL, segment=0 if size == pods else size)
+        near = self._near(scattered)
+        if scattered or not self._apart(sets):
+            return near
+        # nodes of a job are different ones; that is asked for only where two of its pods could stand on one
+        return replace(near or TopologyRequest(), spread=HOST, at_most=1)
+
+    def _apart(self, sets: Sequence[PodSet]) -> bool:
+        most = max((len(node.devices) for node in self.reader.places.nodes), default=0)
+        if sum(each.count for each in sets) < 2 or any(each.role.startswith("het") for each in sets):
+            return False
+        return any(2 * each.shape.gpus <= most for each in sets)
+
+    def _near(self, scattered: TopologyRequest | None) -> TopologyRequest | None:
+        reader, options = self.reader, self.options
+        levels = reader.places.fleet.topology.levels
         if "switches" not in options:
             return scattered
         count, _, wait = options["switches"].value.partition("@")
