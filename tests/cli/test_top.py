@@ -104,7 +104,12 @@ def test_a_picture_can_be_made(tmp_path: Path) -> None:
     now = view()
 
     async def check(app: TopApp, pilot: Pilot[None]) -> None:
-        picture = Path(app.save_screenshot(path=str(tmp_path))).read_text()
+        picture = ""
+        for _ in range(50):  # tables are drawn a moment after they are filled
+            picture = Path(app.save_screenshot(path=str(tmp_path))).read_text()
+            if "wait-1" in picture:
+                break
+            await pilot.pause(0.1)
         for word in ("wait-1", "Waiting", "filter", "quit"):
             assert word in picture
 

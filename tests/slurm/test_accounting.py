@@ -179,25 +179,25 @@ def run(words: str) -> tuple[int, str]:
 
 
 def test_the_command_on_a_record() -> None:
-    code, told = run(f"slurm efficiency --from {RECORDED} --by account")
+    code, told = run(f"slurm efficiency --from {shlex.quote(str(RECORDED))} --by account")
     assert code == 0
     assert "10 jobs of 1 user" in told
     assert "GPU utilisation is unknown" in told
-    code, told = run(f"slurm efficiency 1 --from {RECORDED}")
+    code, told = run(f"slurm efficiency 1 --from {shlex.quote(str(RECORDED))}")
     assert "22.5 %: 3.82 s of 17 s core time" in told
-    code, told = run(f"slurm efficiency --from {RECORDED} --by job -o json")
+    code, told = run(f"slurm efficiency --from {shlex.quote(str(RECORDED))} --by job -o json")
     document = json.loads(told)
     assert document["schema"] == "muster.slurm-efficiency/v1"
     assert [each["id"] for each in document["jobs"]][:2] == ["1", "2"]
-    code, told = run(f"slurm efficiency --from {RECORDED} --by job --sort lost -o csv")
+    code, told = run(f"slurm efficiency --from {shlex.quote(str(RECORDED))} --by job --sort lost -o csv")
     assert [line.split(",")[0] for line in told.splitlines()[:3]] == ["name", "4", "6"]
-    code, told = run(f"slurm efficiency 5 --from {RECORDED}")
+    code, told = run(f"slurm efficiency 5 --from {shlex.quote(str(RECORDED))}")
     assert "4 jobs of 1 user" in told
 
 
 def test_the_page_shows_what_is_printed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm-efficiency.md").read_text()
-    _, told = run(f"slurm efficiency --from {RECORDED} --by account")
+    _, told = run(f"slurm efficiency --from {shlex.quote(str(RECORDED))} --by account")
     assert told.splitlines()[0] in page
 
 
@@ -238,6 +238,6 @@ def test_a_terminal_obeys_nothing_of_a_record(words: str, tmp_path: Path) -> Non
             fields[at] = f"{fields[at]}\x1b]0;mine\x07" if fields[at] else ""
         lines.append("|".join(fields))
     (tmp_path / "week.txt").write_text("\n".join([header, *lines]) + "\n")
-    code, told = run(f"slurm efficiency {words} --from {tmp_path / 'week.txt'}")
+    code, told = run(f"slurm efficiency {words} --from {shlex.quote(str(tmp_path / 'week.txt'))}")
     assert (code, "\\x1b]0;mine\\x07" in told) == (0, True)
     assert not [each for each in told if not each.isprintable() and each != "\n"]

@@ -228,8 +228,13 @@ def volume(name: str, *values: str, operator: str = "In") -> list[dict[str, Any]
         },
         {
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": "ns"},
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
             "spec": {"volumeName": f"pv-{name}"},
+            "status": {"phase": "Bound"},
         },
     ]
 
@@ -245,7 +250,11 @@ def test_a_volume_that_only_some_nodes_reach_is_a_node_selector(tmp_path: Path) 
     (mark,) = selectors[1]
     assert selectors == [(("topology.kubernetes.io/zone", "z1"),), (mark,), ()]
     assert mark in snapshot.fleet.nodes[0].labels
-    assert skipped == ()
+    (note,) = skipped
+    assert (
+        note.why
+        == "Pod ns/unbound its claim none is not there: make it, or take it out of the pod: it is held until then"
+    )
 
 
 def test_pods_that_terminate_hold_their_room_for_who_is_nominated(tmp_path: Path) -> None:
