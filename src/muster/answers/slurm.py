@@ -8,7 +8,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from muster.engine.config import config_of, settings_of
-from muster.errors import InputError
 from muster.model.snapshot import Snapshot
 from muster.sim.presets import slurm_like
 from muster.slurm.records import SlurmJob
@@ -32,14 +31,17 @@ class Reading(NamedTuple):
 def open_slurm(source: str, warn: Callable[[str], None]) -> Reading:
     """Read a live Slurm as it is now; ``warn`` is told what cannot be read.
 
+    ``source`` is ``slurm`` for this machine's commands, or the address of a slurmrestd, as `muster.backends.slurm.rest`
+    takes it.
+
     Raises:
         InputError: the source or SLURM_CONF is wrong.
         ClusterError: there is no Slurm here, or it does not answer, or refuses what is needed.
     """
     if source != NAME:
-        raise InputError(
-            f"{source[:60]!r} is no Slurm", field="--cluster", hint="slurm: by the commands of this machine"
-        )
+        from muster.backends.slurm.rest import read_rest
+
+        return reading_of(read_rest(source, warn))
     from muster.backends.slurm.read import read_commands
 
     return reading_of(read_commands(warn))

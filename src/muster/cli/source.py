@@ -49,7 +49,8 @@ def cluster_options(function: _Function) -> _Function:
         ),
         click.option(
             "--cluster", metavar="slurm",
-            help="A live Slurm: `slurm` by the commands of this machine (SLURM_CONF is honoured).",
+            help="A live Slurm: `slurm` by this machine's commands (SLURM_CONF is honoured), or its slurmrestd: "
+            "slurm+http://HOST:PORT, slurm+unix:/SOCKET.",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -156,7 +157,7 @@ def _slurm(named: str, live: Live, source: str | None) -> str:
     if source is not None or live.context or live.kubeconfig or live.as_user:
         raise InputError("two sources are named", field="--cluster", hint="leave out one of them")
     if not is_slurm(named):
-        hint = "slurm; for a cluster of Kubernetes --context NAME"
+        hint = "slurm, or slurm+http://HOST:PORT; for a cluster of Kubernetes --context NAME"
         raise InputError(f"{named[:60]!r} is no cluster that is known", field="--cluster", hint=hint)
     return named
 

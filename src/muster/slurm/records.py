@@ -396,13 +396,19 @@ def job_of(fields: Mapping[str, str], offset_s: int = 0) -> SlurmJob:
 def _held(line: str) -> Iterator[Held]:
     """The lines ``Nodes=... CPU_IDs=... Mem=... GRES=...`` of a job's record (``-d``)."""
     for match in _ALLOCATION.finditer(line):
-        gpus, indexes, kind = 0, list[int](), ""
-        for typed, count, ids in _IDS.findall(match[4]):
-            gpus += int(count)
-            indexes += ids_of(ids)
-            kind = kind or typed
+        gpus, indexes, kind = gpus_held(match[4])
         for name in expand(match[1]):
-            yield Held(name, len(ids_of(match[2])), int(match[3]), gpus, tuple(indexes), kind)
+            yield Held(name, len(ids_of(match[2])), int(match[3]), gpus, indexes, kind)
+
+
+def gpus_held(text: str) -> tuple[int, tuple[int, ...], str]:
+    """GPUs of ``gpu:h100:4(IDX:0-3)``, their indexes and their type."""
+    gpus, indexes, kind = 0, list[int](), ""
+    for typed, count, ids in _IDS.findall(text):
+        gpus += int(count)
+        indexes += ids_of(ids)
+        kind = kind or typed
+    return gpus, tuple(indexes), kind
 
 
 def partition_of(fields: Mapping[str, str]) -> SlurmPartition:

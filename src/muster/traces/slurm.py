@@ -2,6 +2,8 @@
 
 What they may be: ``scontrol -o -d show nodes|jobs|partitions|reservations``, ``scontrol show topology|config``,
 ``sacctmgr -P show assoc tree|qos``, ``sshare -P -a``, ``sdiag``. A file may hold the output of several commands.
+Or JSON, a document a file: ``scontrol show nodes|jobs|partitions|reservations --json``, ``squeue --json``,
+``sinfo --json``, ``sacctmgr show assoc|qos --json``, and answers of slurmrestd. What text says goes before it.
 Times are taken as of this machine's time zone, unless the commands ran with ``TZ=UTC`` here too.
 """
 
@@ -24,6 +26,7 @@ from muster.slurm.records import (
     reservation_of,
     switch_of,
 )
+from muster.slurm.restful import fill, holds_json
 from muster.slurm.world import SlurmWorld
 from muster.traces.files import is_dir, is_there, read_bytes
 
@@ -51,19 +54,30 @@ def slurm_files(path: str) -> list[str]:
 
 def holds_slurm(text: str) -> bool:
     """Whether a text, or its beginning, is what one of Slurm's commands prints."""
-    return any(pattern.search(text) for pattern in _ALL)
+    return any(pattern.search(text) for pattern in _ALL) or holds_json(text)
 
 
 def read_slurm_files(path: str) -> SlurmWorld:
     """All records in some files. Raises `InputError` where they cannot be read, or hold no nodes."""
     world = SlurmWorld()
-    files = slurm_files(path)
-    for file in files:
+    documents: dict[str, str] = {}
+    for file in slurm_files(path):
         text = read_bytes(file)[:_MOST_BYTES].decode(errors="replace").replace("\r\n", "\n")
+        if holds_json(text):
+            documents[file] = text
+            continue
         try:
             _read(world, text)
         except InputError as error:
             raise InputError(error.what, file=file, hint=error.hint) from None
+    told_s = 0.0
+    # sinfo's last: it tells nodes by groups, and less of each
+    for file, text in sorted(documents.items(), key=lambda each: '"sinfo"' in each[1]):
+        try:
+            told_s = max(told_s, fill(world, text.encode()).now_s)
+        except InputError as error:
+            raise InputError(error.what, file=file, hint=error.hint) from None
+    world.now_s = world.now_s or told_s
     if not world.nodes:
         hint = "scontrol -o -d show nodes > nodes.txt, and the same for jobs, partitions, reservations"
         raise InputError("holds no nodes as scontrol shows them", file=path, hint=hint)
