@@ -1,4 +1,4 @@
-"""What Slurm tells as JSON (slurmrestd, ``squeue --json``, ``scontrol show nodes --json``, ``sinfo --json``), as records.
+"""What Slurm tells as JSON (slurmrestd, ``squeue``, ``scontrol show nodes`` and ``sinfo`` with ``--json``), as records.
 
 All that differs by version of its data_parser is here, in `ADAPTERS` and the structs below. v0.0.38 is that of Slurm
 22.05 and was checked against it; the others follow the OpenAPI documents that slurmrestd publishes. Numbers are plain,
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -401,8 +401,9 @@ def fill(world: SlurmWorld, data: bytes) -> Told:
         kept += [each for each in records if _key(each) not in known]
         if records and kind in adapter.lacks:
             world.missing[f"JSON of {kind}"] = f"{adapter.version} does not tell {adapter.lacks[kind]}"
-    if answer.partitions and isinstance(answer, _NestedAnswer):
-        if not any(many(each.partition.state) for each in answer.partitions):
+    if isinstance(answer, _NestedAnswer) and answer.partitions:
+        has_states = any(many(each.partition.state) for each in answer.partitions)
+        if not has_states:
             world.missing["JSON of partition states"] = f"{adapter.version} does not tell them: taken as UP"
     _name(world, answer)
     accounts = [each for each in answer.associations or () if not world.cluster or each.cluster in ("", world.cluster)]
@@ -550,10 +551,14 @@ def _held(each: _Job, state: str) -> Iterator[Held]:
 
 def _cores(sockets: object) -> int:
     """How many cores are allocated in ``{"0": {"cores": {"0": "allocated"}}}``."""
-    if not isinstance(sockets, dict):
-        return 0
-    cores = (socket.get("cores") for socket in sockets.values() if isinstance(socket, dict))  # pyright: ignore
-    return sum(str(core).startswith("allocated") for each in cores if isinstance(each, dict) for core in each.values())
+    found = 0
+    for socket in _inner(sockets).values():
+        found += sum(str(core).startswith("allocated") for core in _inner(_inner(socket).get("cores")).values())
+    return found
+
+
+def _inner(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _reservation_of(each: _Reservation) -> SlurmReservation:
@@ -599,7 +604,9 @@ def _state(states: Sequence[str]) -> str:
 
 
 def _ran_s(each: _Job, state: str, now_s: float) -> float:
-    start, suspended, before = (_time(value) or 0.0 for value in (each.start_time, each.suspend_time, each.pre_sus_time))
+    start, suspended, before = (
+        _time(value) or 0.0 for value in (each.start_time, each.suspend_time, each.pre_sus_time)
+    )
     if state == "PENDING" or not start:
         return 0.0
     if state == "SUSPENDED":
@@ -621,5 +628,3 @@ def _minutes(value: Num) -> float | None:
 
 def _hosts(text: str | None) -> tuple[str, ...]:
     return expand(told(text)) if told(text) else ()
-
-

@@ -132,7 +132,9 @@ def _limit(name: str, tree: Mapping[str, Any], path: str) -> str:
 
 def _tres(each: Mapping[str, object]) -> str:
     kind, name, count = each.get("type", ""), each.get("name") or "", each.get("count", 0)
-    return f"{kind}/{name}={count}" if name else f"{kind}={count}{'M' if kind == 'mem' else ''}"
+    if kind == "mem" and isinstance(count, int):
+        return f"mem={count // 1024}G" if count % 1024 == 0 else f"mem={count}M"
+    return f"{kind}/{name}={count}" if name else f"{kind}={count}"
 
 
 def _clock(minutes: int) -> str:
