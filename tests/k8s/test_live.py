@@ -221,7 +221,7 @@ def test_with_rights_in_one_namespace_what_is_missing_is_named(cluster: Cluster,
     lines = err.splitlines()
     assert lines[0] == f"{user} must not list pods of other namespaces than {work}: what they hold looks free."
     assert "persistentvolumes" in lines[1]
-    assert "it is not known to which nodes volumes tie pods" in lines[1]
+    assert "to which nodes volumes tie pods" in lines[1]
     assert lines[2].startswith(
         "What allows it: kubectl create clusterrole muster-read --verb=get,list,watch --resource="
     )
