@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -254,3 +255,20 @@ def test_accounting_that_is_down_costs_the_accounts_alone(here: Slurm) -> None:
         here.wait("slurmdbd answered", lambda: here.command("sacctmgr", "-n", "list", "cluster").returncode == 0, 60)
     assert len(found.snapshot.fleet) == 16
     assert any("associations cannot be read" in text for text in told)
+
+
+def test_slurmrestd_tells_the_same_as_the_commands(here: Slurm) -> None:
+    """But for what its oldest API lacks, which is said."""
+    if os.geteuid() != 0:
+        pytest.skip("dev/slurm starts slurmrestd as root only")
+    here.submit("--nodes=2", "--gpus-per-node=4", "-A", "research", "-J", "pair", user="games")
+    here.submit("--nodes=1", "--gpus-per-node=8", "-A", "product", "--hold", user="mail")
+    here.wait("it ran", lambda: here.run("squeue", "-h", "-t", "R"), 30)
+    found = open_slurm(f"slurm+unix:{here.rest_socket}", lambda _: None)
+    told, known = found.snapshot, reading().snapshot
+    assert [each.name for each in told.fleet] == [each.name for each in known.fleet]
+    assert [run.pods for run in told.running] == [run.pods for run in known.running]
+    assert [(each.name, each.told, each.gpu_milli) for each in told.pending] == [
+        (each.name, each.told, each.gpu_milli) for each in known.pending
+    ]
+    assert {"configuration", "switches"} <= {each.field for each in found.skipped}
