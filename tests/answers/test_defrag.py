@@ -173,8 +173,8 @@ def test_the_command(worked: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 MISTAKES = [
-    ((), "Give --for JOB or --whole-nodes N."),
-    (("--for", "train", "--whole-nodes", "2"), "Give --for JOB or --whole-nodes N."),
+    ((), "give --for JOB or --whole-nodes N ("),
+    (("--for", "train", "--whole-nodes", "2"), "give --for JOB or --whole-nodes N ("),
     (("--for", "train", "--in", "rack"), "--flavor and --in go with --whole-nodes"),
     (("--for", "trian"), "there is no job 'trian'; did you mean train?"),
     (("--for", "long-1"), "long-1 runs already"),
