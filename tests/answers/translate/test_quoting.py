@@ -116,3 +116,25 @@ def test_the_path_of_the_output_is_no_command_in_the_pods(value: str, tmp_path: 
     subprocess.run(["bash", "launch"], cwd=tmp_path, env=env, capture_output=True, timeout=30, check=True)
     assert not (tmp_path / "PWNED").exists()
     assert next(tmp_path.glob("*.out")).name.startswith(f"{value}-")
+
+
+SECRETS = [
+    ("export HF_TOKEN=hf_abcdef", "HF_TOKEN"), ("export WANDB_API_KEY='0123abc'", "WANDB_API_KEY"),
+    ("cd /x && AWS_SECRET_ACCESS_KEY=abc srun ./a", "AWS_SECRET_ACCESS_KEY"), ("DB_PASSWORD=x", "DB_PASSWORD"),
+    ("export HF_TOKEN=$(cat ~/.token)", ""), ("export HF_TOKEN_PATH=/home/me/token", ""), ("MAX_TOKENS=4096", ""),
+    ("# export HF_TOKEN=hf_abcdef", ""), ("export TOKEN=$OTHER", ""), ("python x.py --api-key=abc", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "name"), SECRETS)
+def test_a_secret_that_others_can_read_then_is_told_without_its_value(line: str, name: str) -> None:
+    made = to_kubernetes(f"#!/bin/bash\n#SBATCH -N1\n{line}\nsrun true\n", "job.sh", Choices(image="i"))
+    told = {each.field: each for each in made.remarks if "name a Secret" in each.text}
+    assert list(told) == ([name] if name else [])
+    assert not name or (told[name].line == 3 and "abc" not in told[name].text)
+
+
+def test_a_secret_of_export_is_told() -> None:
+    script = "#!/bin/bash\n#SBATCH -N1\n#SBATCH --export=ALL,HF_TOKEN=hf_abc,N=3\nsrun true\n"
+    made = to_kubernetes(script, "job.sh", Choices(image="i"))
+    assert [(each.field, each.line) for each in made.remarks if "name a Secret" in each.text] == [("HF_TOKEN", 3)]

@@ -221,6 +221,23 @@ def _foreign(text: str, remarks: Remarks) -> Iterator[int]:
             yield number
 
 
+_SECRET = re.compile(r"(?i)token|secret|passw|api_?key|access_?key|credential")
+_SET = re.compile(r"(?:^|[;&|{(]|\b(?:export|env|declare))\s*([A-Za-z_]\w*)=(?!\s|$)(\S*)")
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is most likely a secret itself: not a path to one, nor taken from a variable or command."""
+    bare = value.strip("'\"")
+    return bool(_SECRET.search(name)) and bool(bare) and bare[0] not in "$`/~." and not bare.isdigit()
+
+
+def secrets(text: str) -> Iterator[tuple[str, int]]:
+    """The variables of a script that hold secrets word for word, with their lines."""
+    for number, line in enumerate(lines_of(text), 1):
+        if not line.lstrip().startswith("#"):
+            yield from ((name, number) for name, value in _SET.findall(line) if is_secret(name, value))
+
+
 def interpreter(text: str) -> tuple[str, ...]:
     """The words after ``#!`` of the first line; ``env`` is passed over."""
     words = lines_of(text)[0][2:].split()

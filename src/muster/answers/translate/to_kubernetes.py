@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from muster.answers.specs.sbatch import Batch, Component, read_components
 from muster.answers.translate import launcher, manifests
 from muster.answers.translate.base import Mount, Remarks, Translation
-from muster.answers.translate.body import Body, interpreter, is_shell, read_body
+from muster.answers.translate.body import Body, interpreter, is_secret, is_shell, read_body, secrets
 from muster.answers.translate.fields import Fields
 from muster.answers.translate.launcher import Group, Hosts, Launch
 from muster.answers.translate.manifests import Gang, Part, Whole
@@ -172,6 +172,7 @@ class _Maker:
             self.remarks.note("whole nodes", f"are taken to have {size}; --from names a fleet that tells")
         body = read_body(self.text, self.remarks, components=len(self.parts_of), nodes=self.pods)
         self._tell_body(body)
+        self._tell_secrets()
         image = self.choices.image or self.fields.image(body.images)
         self.fields.mounts(body.mounts)
         whole = self._whole()
@@ -188,6 +189,17 @@ class _Maker:
 
     def _whole_memory(self) -> bool:
         return any(component.asked.memory == 0 for component in self.batch.components)
+
+    def _tell_secrets(self) -> None:
+        """Whoever may read ConfigMaps and Jobs of the namespace sees what only its owner's script had."""
+        found = list(secrets(self.text))
+        option = self.first.get("export")
+        if option is not None:
+            pairs = (part.strip().partition("=") for part in option.value.split(","))
+            found += [(name, option.line) for name, _, value in pairs if is_secret(name, value)]
+        for name, line in found:
+            what = "its value is in the manifests, which others can read: take it out, and name a Secret by envFrom"
+            self.remarks.note(name, what, line)
 
     def _tell_body(self, body: Body) -> None:
         if self.pods > 1 and not body.steps:
