@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from muster.answers.view import View
 from muster.answers.why import why
 from muster.engine.config import config_of
 from muster.engine.scheduler import Scheduler
+from muster.errors import MusterError
 from muster.model.plan import Place, Reserve
 from muster.model.reasons import Reason
 from muster.model.snapshot import Snapshot
@@ -285,3 +287,24 @@ def test_files_are_recognised_by_what_is_in_them() -> None:
             assert holds_slurm(file.read_text()), file.name
     assert not holds_slurm("NodeName=n[1-4] CPUs=8\nPartitionName=gpu Nodes=ALL\n")  # slurm.conf
     assert not holds_slurm("apiVersion: v1\nkind: Pod\n")
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "9" * 17, "-1", "0"])
+def test_numbers_that_cannot_be_are_no_crash(tmp_path: Path, number: str) -> None:
+    """Each number of each file by turns, as in a file that was damaged."""
+    for name in ("jobs.txt", "nodes.txt"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in DATA.iterdir():
+            text = file.read_text()
+            if file.name == name:
+                text = re.sub(r"(?<==)\d+(?=\s|$)|(?<==gpu:h100:)\d+|(?<=,gres/gpu=)\d+|(?<=mem=)\d+", number, text)
+            (folder / file.name).write_text(text)
+        try:
+            view, _ = open_view(str(folder))
+            view.scheduler.cycle(view.now_s)
+        except MusterError as error:
+            told = str(error)
+        else:
+            told = "read"
+        assert told

@@ -193,6 +193,10 @@ def fields_of(line: str) -> dict[str, str]:
     return found
 
 
+MOST = 10**12
+"""Counts and MiB beyond this are taken as not told: a file is broken there, and the engine counts in 64 bits."""
+
+
 def told(value: str | None) -> str:
     """A value without the words by which Slurm says that there is none."""
     return "" if value is None or value in _NOTHING else value
@@ -201,7 +205,7 @@ def told(value: str | None) -> str:
 def number(text: str | None, default: int = 0) -> int:
     """The whole number at the beginning of a text such as ``96`` or ``4-8``."""
     match = re.match(r"-?\d+", text or "")
-    return int(match[0]) if match and len(match[0]) < 19 else default
+    return int(match[0]) if match and len(match[0]) < 19 and abs(int(match[0])) <= MOST else default
 
 
 def words(text: str | None) -> tuple[str, ...]:
@@ -237,7 +241,7 @@ def mebibytes(text: str | None) -> int:
     if match is None:
         return 0
     scale = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}[match[2]]
-    return round(float(match[1]) * scale)
+    return round(min(float(match[1]) * scale, MOST))
 
 
 def tres_of(text: str | None) -> dict[str, int]:
@@ -258,7 +262,7 @@ def gpus_asked(text: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         if not part:
             continue
         name, *rest = re.split(r"[:=]", part)
-        amount = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
+        amount = number(rest.pop()) if rest and rest[-1].isdecimal() else 1
         if name != "gpu":
             others.append(part)
             continue
@@ -398,14 +402,14 @@ def _held(line: str) -> Iterator[Held]:
     for match in _ALLOCATION.finditer(line):
         gpus, indexes, kind = gpus_held(match[4])
         for name in expand(match[1]):
-            yield Held(name, len(ids_of(match[2])), int(match[3]), gpus, indexes, kind)
+            yield Held(name, len(ids_of(match[2])), number(match[3]), gpus, indexes, kind)
 
 
 def gpus_held(text: str) -> tuple[int, tuple[int, ...], str]:
     """GPUs of ``gpu:h100:4(IDX:0-3)``, their indexes and their type."""
     gpus, indexes, kind = 0, list[int](), ""
     for typed, count, ids in _IDS.findall(text):
-        gpus += int(count)
+        gpus += number(count)
         indexes += ids_of(ids)
         kind = kind or typed
     return gpus, tuple(indexes), kind
@@ -420,7 +424,7 @@ def partition_of(fields: Mapping[str, str]) -> SlurmPartition:
         state=fields.get("State", "UP"),
         default=fields.get("Default") == "YES",
         max_time_s=span_s(fields.get("MaxTime")),
-        max_nodes=int(most) if most and most.isdecimal() else None,
+        max_nodes=number(most) if most and most.isdecimal() else None,
         tier=number(fields.get("PriorityTier"), 1),
         preempt_mode=told(fields.get("PreemptMode")),
         qos=told(fields.get("QoS")),
