@@ -164,7 +164,7 @@ class Cluster:
             state = {
                 "settings": asdict(self.settings),
                 "ports": processes.free_ports(ports, taken),
-                "owner": _identity(os.getpid()) if tied else "",
+                "owner": processes.identity(os.getpid()) if tied else "",
                 "created": time.time(),
             }
             self.state_file.write_text(json.dumps(state, indent=1))
@@ -446,19 +446,10 @@ def sweep() -> list[str]:
             owner = cluster.state().get("owner", "")
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if owner and owner != _identity(int(owner.split("@")[0])):
+        if owner and owner != processes.identity(int(owner.split("@")[0])):
             cluster.down()
             gone.append(name)
     return gone
-
-
-def _identity(pid: int) -> str:
-    """A process by id and start, so that a reused id is another."""
-    try:
-        fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return f"{pid}@{fields[19]}"
 
 
 def _any_certificate() -> ssl.SSLContext:

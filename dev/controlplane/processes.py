@@ -119,7 +119,7 @@ def free_ports(names: Sequence[str], taken: set[int]) -> dict[str, int]:
     for port in candidates:
         if len(found) == len(names):
             break
-        if port not in taken and _is_free(port):
+        if port not in taken and is_free(port):
             found[names[len(found)]] = port
     if len(found) < len(names):
         raise ClusterError("no free port between 20000 and 30000; end other clusters with `dev/cluster down`")
@@ -135,13 +135,23 @@ def ports_of(states: Sequence[Path]) -> set[int]:
     return taken
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a loopback port."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
         return True
+
+
+def identity(pid: int) -> str:
+    """A process by id and start, so that a reused id is another; empty for one that is gone."""
+    try:
+        fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return f"{pid}@{fields[19]}"
 
 
 def _alive(pid: int) -> bool:

@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.processes import FOLDER, NAME, PORTS, cost, lock, ports_of, start, tail
+from controlplane.processes import FOLDER, NAME, PORTS, cost, identity, is_free, lock, ports_of, start, tail
 from slurmdev import packages
 from slurmdev.errors import SlurmError
 from slurmdev.settings import DATABASE_PASSWORD, USERS, Place, Settings, write
@@ -114,7 +113,7 @@ class Slurm:
             state = {
                 "settings": asdict(self.settings),
                 "ports": self._ports(),
-                "owner": _identity(os.getpid()) if tied else "",
+                "owner": identity(os.getpid()) if tied else "",
                 "created": time.time(),
             }
             self.state_file.write_text(json.dumps(state, indent=1))
@@ -142,7 +141,7 @@ class Slurm:
         need = 3 + count
         for _ in range(200):
             first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - need)
-            if all(port not in taken and _is_free(port) for port in range(first, first + need)):
+            if all(port not in taken and is_free(port) for port in range(first, first + need)):
                 return {"slurmctld": first, "slurmdbd": first + 1, "mariadbd": first + 2, "slurmd": first + 3}
         raise SlurmError(
             f"no {need} free ports in a row between {PORTS.start} and {PORTS.stop}; end others: dev/slurm ls"
@@ -450,7 +449,7 @@ def sweep() -> list[str]:
             owner = slurm.state().get("owner", "")
         except (OSError, ValueError, KeyError, TypeError, SlurmError):
             continue
-        if owner and owner != _identity(int(owner.split("@")[0])):
+        if owner and owner != identity(int(owner.split("@")[0])):
             slurm.down()
             gone.append(name)
     return gone
@@ -508,21 +507,3 @@ def _belonging(folder: Path) -> set[int]:
         marked |= more
         grown = bool(more)
     return marked - {os.getpid()}
-
-
-def _identity(pid: int) -> str:
-    """A process by id and start, so that a reused id is another."""
-    try:
-        fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return f"{pid}@{fields[19]}"
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
