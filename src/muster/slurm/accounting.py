@@ -16,12 +16,12 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 from msgspec import Struct
 
 from muster.errors import InputError, near
+from muster.slurm.records import moment_s
 
 FIELDS = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Eligible", "Start",
@@ -34,7 +34,6 @@ FAILED = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "BOOT_FAIL", "DEADL
 """States in which the work of a run is lost."""
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.(\d+))?")
 _UNIT = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-_NOTHING = ("", "Unknown", "None", "N/A", "(null)", "INVALID")
 
 
 class Run(Struct, frozen=True):
@@ -166,13 +165,13 @@ def _job(name: str, found: Sequence[tuple[Mapping[str, str], list[Mapping[str, s
     first = found[0][0]
     allocated = tres(row.get("AllocTRES", "")) or tres(row.get("ReqTRES", ""))
     typed = next((key.rpartition(":")[2] for key in allocated if key.startswith("gres/gpu:")), "")
-    eligible, started = moment(first.get("Eligible", "")), moment(first.get("Start", ""))
-    submitted = moment(first.get("Submit", ""))
+    eligible, started = moment_s(first.get("Eligible", "")), moment_s(first.get("Start", ""))
+    submitted = moment_s(first.get("Submit", ""))
     begin = eligible if eligible is not None else submitted
     percent, by, percents = _gpu_use(row, steps)
     return JobUse(
         name, row.get("JobName", ""), row.get("User", ""), row.get("Account", ""), row.get("Partition", ""),
-        _state(row), runs, last, submitted, moment(row.get("Start", "")), moment(row.get("End", "")),
+        _state(row), runs, last, submitted, moment_s(row.get("Start", "")), moment_s(row.get("End", "")),
         None if begin is None or started is None else max(0.0, started - begin),
         _limit(row.get("TimelimitRaw", ""), row.get("Timelimit", "")),
         allocated.get("gres/gpu", 0), typed, allocated.get("cpu", 0) or _whole(row.get("AllocCPUS", "")),
@@ -291,16 +290,6 @@ def seconds(text: str) -> float | None:
         return None
     days, hours, minutes, whole = (int(each or 0) for each in match.groups()[:4])
     return days * 86400 + hours * 3600 + minutes * 60 + whole + float(f"0.{match[5] or 0}")
-
-
-def moment(text: str) -> float | None:
-    """``2026-11-30T21:35:18`` in seconds since 1970, as UTC; None: never."""
-    if text.strip() in _NOTHING:
-        return None
-    try:
-        return (datetime.fromisoformat(text.strip()) - datetime(1970, 1, 1)).total_seconds()
-    except (ValueError, TypeError):
-        return None
 
 
 def _whole(text: str) -> int:

@@ -9,6 +9,7 @@ from msgspec import Struct, convert, field
 
 from muster.slurm.records import SlurmAssoc, SlurmQos, told
 from muster.slurm.restful_values import Num, Text, amount, whole
+from muster.slurm.sbatch_lines import slurm_time
 
 _ASSOC_LIMITS = {
     "GrpJobs": "jobs.per.count",
@@ -127,7 +128,7 @@ def _limit(name: str, tree: Mapping[str, Any], path: str) -> str:
     limit = amount(convert(value, Num))
     if limit is None or limit == float("inf"):
         return ""
-    return _clock(int(limit)) if name.endswith("Wall") else str(int(limit))
+    return slurm_time(60 * int(limit)) if name.endswith("Wall") else str(int(limit))
 
 
 def _tres(each: Mapping[str, object]) -> str:
@@ -135,10 +136,3 @@ def _tres(each: Mapping[str, object]) -> str:
     if kind == "mem" and isinstance(count, int):
         return f"mem={count // 1024}G" if count % 1024 == 0 else f"mem={count}M"
     return f"{kind}/{name}={count}" if name else f"{kind}={count}"
-
-
-def _clock(minutes: int) -> str:
-    """Minutes as ``1-12:30:00``."""
-    days, minutes = divmod(minutes, 1440)
-    text = f"{minutes // 60:02}:{minutes % 60:02}:00"
-    return f"{days}-{text}" if days else text
