@@ -21,6 +21,7 @@ class Input(Struct, frozen=True):
         value: a number in ``unit``, or text.
         origin: who says so; of a default, ``source`` is where it is from and of when.
         option: by which option it is given; empty: by none.
+        shown: the value as people read it; empty: value and unit.
     """
 
     symbol: str
@@ -30,6 +31,7 @@ class Input(Struct, frozen=True):
     origin: Origin = "given"
     source: str = ""
     option: str = ""
+    shown: str = ""
 
 
 class Step(Struct, frozen=True):
@@ -66,6 +68,23 @@ class Table(Struct, frozen=True):
     rows: tuple[tuple[float | str, ...], ...]
 
 
+class Line(Struct, frozen=True):
+    """A line of a chart: ``(x, y)`` by rising x; one point is a mark. ``dashed``: a bound, or what others say."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    dashed: bool = False
+
+
+class Chart(Struct, frozen=True):
+    """What people would rather look at than read; axes' labels name the units."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+
+
 class Derivation(Struct, frozen=True):
     """A planner's answer.
 
@@ -78,6 +97,7 @@ class Derivation(Struct, frozen=True):
         tables: alternatives that were compared.
         fails_when: when the formula, or the simulation, does not hold.
         todo: what to do, most useful first.
+        charts: pictures of it, for reports and pages.
     """
 
     planner: str
@@ -92,3 +112,4 @@ class Derivation(Struct, frozen=True):
     tables: tuple[Table, ...] = ()
     fails_when: tuple[str, ...] = ()
     todo: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()

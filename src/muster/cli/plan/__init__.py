@@ -7,7 +7,8 @@ import click
 from muster.cli.lazy import LazyGroup
 
 COMMANDS = {
-    "hybrid": ("muster.cli.plan_hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
+    "checkpoint": ("muster.cli.plan.checkpoint", "How often to save, goodput and ETTR, the storage that it needs."),
+    "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
 }
 """Name of a planner to the module that defines ``command`` and its one-line help."""
 
@@ -16,7 +17,8 @@ COMMANDS = {
     cls=LazyGroup,
     commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\b\nExamples:\n  muster plan hybrid\n  muster plan hybrid --nodes 64 --load 0.85 -o json",
+    epilog="\b\nExamples:\n  muster plan checkpoint --nodes 256 --save 60s\n"
+    "  muster plan hybrid --nodes 64 --load 0.85 -o json",
 )
 def command() -> None:
     """Plan a fleet: each number with the formula, the inputs, the steps, what it is sensitive to and when it fails."""

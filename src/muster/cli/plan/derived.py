@@ -1,4 +1,4 @@
-"""A derivation as a page on the terminal, and as a document."""
+"""A derivation as a page on the terminal, as a document, and as files."""
 
 from __future__ import annotations
 
@@ -12,43 +12,62 @@ import msgspec
 from muster.cli.output import Column, emit_document, print_table, tell
 
 if TYPE_CHECKING:
-    from muster.planning.derivation import Derivation, Input
+    from muster.planning.derivation import Derivation
 
 SCHEMA = "muster.plan/v1"
+FORMATS = ("table", "json", "yaml", "markdown")
 
 
 def emit_derivation(found: Derivation, output: str) -> None:
-    """Print a derivation: as a worked page, or as json or yaml with a schema version."""
+    """Print a derivation: as a worked page, as Markdown, or as json or yaml with a schema version."""
     if output in ("json", "yaml"):
         emit_document({"schema": SCHEMA, **_plain(msgspec.to_builtins(found))}, output)
-        return
+    elif output == "markdown":
+        from muster.report.derivations import to_markdown
+
+        click.echo(to_markdown(found), nl=False)
+    else:
+        _print(found)
+
+
+def _print(found: Derivation) -> None:
+    from muster.planning.question import with_unit
+    from muster.report.derivations import cell, sensitivity_titles, shown_inputs, shown_sensitivity
+
     tell(found.question)
     tell(found.answer)
     for table in found.tables:
         click.echo()
-        _rows(table.columns, [[number(cell) for cell in row] for row in table.rows])
+        if table.title:
+            tell(table.title)
+        _rows(table.columns, [[cell(each) for each in row] for row in table.rows])
     click.echo()
     click.echo("Formula")
     for line in found.formula:
         tell(f"  {line}")
     tell(f"  Source: {found.source}.")
     click.echo()
-    rows = [[each.symbol, each.name, _valued(each.value, each.unit), _origin(each)] for each in found.inputs]
+    rows, absent = shown_inputs(found)
     _rows(("", "Put in", "value", "who says so"), rows, right=())
+    if absent:
+        tell(absent)
     click.echo()
     steps = [
-        [str(at), each.text, each.worked, _valued(each.value, each.unit)] for at, each in enumerate(found.steps, 1)
+        [str(at), each.text, each.worked, with_unit(each.value, each.unit)] for at, each in enumerate(found.steps, 1)
     ]
     _rows(("", "Step", "worked", "gives"), steps, right=())
     click.echo()
-    _rows(("Result", ""), [[each.name, _valued(each.value, each.unit)] for each in found.results], right=())
-    if found.sensitivity:
+    _rows(("Result", ""), [[each.name, with_unit(each.value, each.unit)] for each in found.results], right=())
+    changed, idle = shown_sensitivity(found)
+    if changed:
         click.echo()
-        told = [[each.name, each.change, _valued(each.value, each.unit)] for each in found.sensitivity]
-        _rows((f"{found.results[0].name.capitalize()}, if", "is", ""), told, right=())
+        _rows(sensitivity_titles(found, changed), changed, right=())
+        if idle:
+            tell(idle)
     for title, lines in (("It does not hold when", found.fails_when), ("And now", found.todo)):
-        click.echo()
-        click.echo(title)
+        if lines:
+            click.echo()
+            click.echo(title)
         for line in lines:
             tell(f"  - {line}")
 
@@ -56,29 +75,6 @@ def emit_derivation(found: Derivation, output: str) -> None:
 def _rows(titles: Sequence[str], rows: list[list[str]], right: Sequence[int] | None = None) -> None:
     numbers = range(1, len(titles)) if right is None else right
     print_table([Column("", title, right=at in numbers) for at, title in enumerate(titles)], rows)
-
-
-def _valued(value: float | str, unit: str) -> str:
-    return f"{number(value)} {unit}".strip()
-
-
-def _origin(each: Input) -> str:
-    where = f", {each.source}" if each.source else ""
-    option = f" ({each.option})" if each.option and each.origin == "default" else ""
-    return f"{each.origin}{where}{option}"
-
-
-def number(value: float | str) -> str:
-    """A number as people read it: three figures, thousands apart; a dash where there is none."""
-    if isinstance(value, str):
-        return value
-    if math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "no limit"
-    if abs(value) >= 100 or float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def _plain(value: Any) -> Any:

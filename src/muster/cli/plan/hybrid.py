@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.derived import emit_derivation
+from muster.cli.plan.derived import emit_derivation
 from muster.cli.source import view_of
 from muster.errors import InputError
 
