@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit_document, print_table, tell
-from muster.cli.source import namespace_asked, seconds, source_options, view_of
+from muster.cli.source import namespace_asked, source_options, view_of
 from muster.errors import InputError
+from muster.planning.quantities import seconds
 
 if TYPE_CHECKING:
     from muster.answers.fit import Asked, Changes, Fit, FitView

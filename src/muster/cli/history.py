@@ -113,7 +113,7 @@ def record_command(
     from muster.answers.history import History
     from muster.answers.live import goes_on
     from muster.answers.recording import record
-    from muster.cli.source import seconds
+    from muster.planning.quantities import seconds
 
     source = named_source(run, cluster)
     every_s, until_s = seconds(every, "--every"), None if until is None else seconds(until, "--until")
@@ -244,7 +244,7 @@ def show(at: str | None, around: str, job: str | None, store: str | None, output
     """
     from muster.answers.history import History
     from muster.answers.times import parse_instant
-    from muster.cli.source import seconds
+    from muster.planning.quantities import seconds
 
     around_s = seconds(around, "--around")
     with History(store_path(store)) as history:
@@ -338,7 +338,7 @@ def export(number: int, out: str, store: str | None) -> None:
 def prune(keep: str | None, most: str | None, store: str | None) -> None:
     """Remove old snapshots and what only they held; the newest always stays."""
     from muster.answers.history import History
-    from muster.cli.source import seconds
+    from muster.planning.quantities import seconds
 
     if keep is None and most is None:
         raise click.UsageError("Give --keep TIME or --most SIZE.")

@@ -11,8 +11,9 @@ import click
 
 from muster.cli.output import say
 from muster.cli.slurm_steer import cluster_option, release_all, show_outcomes, show_writes, steering
-from muster.cli.source import seconds, settings_given
+from muster.cli.source import settings_given
 from muster.errors import InputError
+from muster.planning.quantities import seconds
 
 if TYPE_CHECKING:
     from muster.backends.slurm.writes import Outcome

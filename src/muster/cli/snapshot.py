@@ -398,8 +398,9 @@ def replay_command(
     import math
 
     from muster.answers.replay import replay, verify
-    from muster.cli.source import seconds, settings_given
+    from muster.cli.source import settings_given
     from muster.engine.config import config_of
+    from muster.planning.quantities import seconds
 
     for_s = math.inf if for_ is None else seconds(for_, "--for")
     if cycles is None and for_ is None:

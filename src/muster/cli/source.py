@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.cli.output import PLUGIN_NAME, say
 from muster.errors import InputError
+from muster.planning.quantities import seconds
 
 if TYPE_CHECKING:
     from muster.answers.live import Live
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from muster.traces.trace import Skipped
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LIVE = ("context", "kubeconfig", "namespace", "as_user")
 _CLUSTER = (*_LIVE, "all_namespaces", "cluster")
 _SOURCES = ("kubernetes:", "history:", "slurm:", "slurm+")
@@ -271,18 +271,6 @@ def no_listening(text: str, field: str, error: Exception) -> InputError:
     """What is told where an address cannot be listened on."""
     why = getattr(error, "strerror", None) or error
     return InputError(f"cannot listen on {text[:80]!r} ({why})", field=field)
-
-
-def seconds(text: str, field: str) -> float:
-    """``90m``, ``2.5h``, ``1d``, ``45s`` or plain seconds as a number; raises `InputError`."""
-    number = text.rstrip("smindh")
-    try:
-        value = float(number) * _UNITS[text[len(number) :] or "s"]
-    except (ValueError, KeyError):
-        value = -1.0
-    if not 0 <= value <= 1e12:
-        raise InputError(f"{text[:40]!r} is no time", field=field, hint="such as 45s, 90m, 2.5h, 1d or 5400")
-    return value
 
 
 def settings_given(pairs: tuple[str, ...]) -> dict[str, Any]:

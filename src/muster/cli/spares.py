@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit, emit_document, output_option, print_table, tell
-from muster.cli.source import seconds, source_options, view_of
+from muster.cli.source import source_options, view_of
 from muster.errors import InputError
+from muster.planning.quantities import seconds
 
 if TYPE_CHECKING:
     from muster.answers.spares import Group, Rate

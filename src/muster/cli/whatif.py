@@ -12,8 +12,9 @@ import click
 
 from muster.answers.times import moment, span
 from muster.cli.output import Column, emit_document, output_option, print_table, say, tell, thousands, to_csv
-from muster.cli.source import again, seconds, source_options, view_of
+from muster.cli.source import again, source_options, view_of
 from muster.errors import InputError
+from muster.planning.quantities import seconds
 
 if TYPE_CHECKING:
     from muster.answers.view import View

@@ -160,3 +160,14 @@ PER_HOUR = Kind("a rate of events", "/h", {"/s": 3600.0, "/min": 60.0, "/h": 1.0
 MONEY = numbers("", "2.95", "an amount of money")
 NUMBER = numbers("", "1.5")
 COUNT = counts("", "64")
+
+
+def seconds(text: str, field: str | None = None) -> float:
+    """A span such as ``90m``, ``2.5h``, ``1h30m``, ``1d``, ``45s`` or plain seconds; raises `InputError`."""
+    try:
+        value = TIME.read(text)
+    except InputError:
+        value = -1.0
+    if not 0 <= value <= 1e12:
+        raise InputError(f"{text[:40]!r} is no time", field=field, hint="such as 45s, 90m, 2.5h, 1d or 5400")
+    return value

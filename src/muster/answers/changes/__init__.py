@@ -26,7 +26,7 @@ from muster.answers.changes.values import (
     Submit,
     Wave,
 )
-from muster.answers.changes.words import seconds
+from muster.planning.quantities import seconds
 
 __all__ = [
     "AddDomains",

@@ -36,13 +36,14 @@ from muster.answers.changes.values import (
     Submit,
     Wave,
 )
-from muster.answers.changes.words import USAGE, Words, integer, milli, number, seconds
+from muster.answers.changes.words import USAGE, Words, integer, milli, number
 from muster.errors import InputError, near
 from muster.kube.objects import parse_quantity
 from muster.model.fleet import Fleet
 from muster.model.plan import PodPlacement
 from muster.model.snapshot import Setting, Snapshot
 from muster.model.workload import Workload
+from muster.planning.quantities import seconds
 
 _PLACE = re.compile(r"(.+?)(?::(\d[\d,-]*)(?:@(\d+))?(?:@([^@+]+)\+(\d+))?)?", re.ASCII)
 _COUNTED = ("pods", "min_pods", "gpus")

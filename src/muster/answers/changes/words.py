@@ -6,8 +6,6 @@ import re
 
 from muster.errors import InputError
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)(s|min|m|h|d|)", re.ASCII)
 _GPUS = re.compile(r"[+-]?(\d{1,12})(?:\.(\d{1,3}))?", re.ASCII)
 
 
@@ -39,15 +37,6 @@ class Words:
         """Raise `InputError` where a word is left."""
         if self.words:
             raise InputError(f"{self.words[0][:60]!r} is not understood", hint=USAGE[self.verb])
-
-
-def seconds(text: str) -> float:
-    """``90m``, ``2.5h``, ``1d``, ``45s`` or plain seconds; raises `InputError`."""
-    found = _SPAN.fullmatch(text)
-    value = float(found[1]) * _UNITS[found[2]] if found else -1.0
-    if not 0 <= value <= 1e12:
-        raise InputError(f"{text[:40]!r} is no time", hint="such as 45s, 90m, 2.5h, 1d or 5400")
-    return value
 
 
 def milli(text: str) -> int:
