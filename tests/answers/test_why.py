@@ -19,7 +19,7 @@ from muster.model.plan import PodPlacement
 from muster.model.queue import Queue, Quota
 from muster.model.reasons import Reason
 from muster.model.snapshot import AdvanceReservation, Running, Snapshot
-from muster.model.workload import PodSet, PodShape, Toleration, TopologyRequest, Workload
+from muster.model.workload import PASSING, PodSet, PodShape, Toleration, TopologyRequest, Workload
 
 NOW_S = 3600.0
 
@@ -94,6 +94,10 @@ CASES: dict[str, tuple[Callable[[], View], Reason, str]] = {
     "no node has the label": (
         lambda: world(nodes(2), waits=[job("a", node_selector=(("zone", "eu"),))]),
         Reason.SELECTOR, "zone=eu (0 nodes with it)",
+    ),
+    "other pods keep it off all nodes": (
+        lambda: world(nodes(2), waits=[job("a", node_selector=((f"{PASSING}1", "nodes_with_no_pod_of_app_web"),))]),
+        Reason.OTHER_PODS, "nodes with no pod of app web (0 nodes)",
     ),
     "all nodes are tainted": (
         lambda: world(nodes(2, **TAINTED), waits=[job("a")]), Reason.TAINT, "dedicated=ml:NoSchedule",

@@ -20,6 +20,7 @@ from muster.kernels import Ints
 from muster.kube.marks import is_mark, label_words
 from muster.model.fleet import WHOLE_GPU_MILLI, Node
 from muster.model.reasons import Reason
+from muster.model.workload import PASSING
 
 
 class Facts(NamedTuple):
@@ -123,6 +124,20 @@ def _selector(facts: Facts) -> str:
         count = plural(sum(dict(node.labels).get(key) == value for node in nodes), "node")
         counts.append(f"{label_words(key, value)} ({count}{'' if is_mark(key) else ' with it'})")
     return f"Its node selector rules out what would have room: it asks for {listed(counts)}."
+
+
+def _other_pods(facts: Facts) -> str:
+    labels = dict.fromkeys(pair for each in facts.kind.pod_sets for pair in each.shape.node_selector)
+    nodes = facts.view.snapshot.fleet.nodes
+    counts = [
+        f"{label_words(key, value)} ({plural(sum(dict(node.labels).get(key) == value for node in nodes), 'node')})"
+        for key, value in labels
+        if key.startswith(PASSING)
+    ]
+    return (
+        f"Rules about other pods close the nodes that have room: it asks for {listed(counts)}. It starts when those "
+        "pods have gone, or stand elsewhere."
+    )
 
 
 def _barred(reason: Reason, step: str, otherwise: str) -> Callable[[Facts], str]:
@@ -349,6 +364,7 @@ _SENTENCES: dict[Reason, Callable[[Facts], str]] = {
     Reason.POD_COUNT: _pod_count,
     Reason.ONE_DOMAIN: _domain,
     Reason.APART: _domain,
+    Reason.OTHER_PODS: _other_pods,
     Reason.RESERVED: _reserved,
     Reason.EVICTING: _evicting,
     Reason.DEPENDENCY: _dependency,
@@ -359,7 +375,7 @@ TAGS = {
     Reason.CAPACITY: "fragmentation", Reason.GPU_SHAPE: "fragmentation", Reason.GPU_FREE: "shortage",
     Reason.CPU_FREE: "CPU", Reason.MEMORY_FREE: "memory", Reason.ONE_DOMAIN: "topology", Reason.APART: "topology",
     Reason.RESERVED: "others are ahead", Reason.QUOTA: "quota", Reason.OVER_QUOTA: "quota",
-    Reason.NEVER_FITS: "too large",
+    Reason.NEVER_FITS: "too large", Reason.OTHER_PODS: "other pods",
 }  # fmt: skip
 """What a reason is called in one or two words; the others are called by their own name."""
 

@@ -76,6 +76,13 @@ class GangKind:
         self.milli = sum(each.count * each.shape.gpu_milli_total for each in self.pod_sets)
 
     @property
+    def lasting(self) -> tuple[PodSet, ...]:
+        """Its pod sets without what nodes meet or not as pods come and go."""
+        return tuple(
+            each if (shape := each.shape.lasting) is each.shape else replace(each, shape=shape) for each in self.asked
+        )
+
+    @property
     def asked_for(self) -> tuple[int, int]:
         """Pods and GPU (milli) at full size, as of each workload of the kind."""
         return self.count, self.milli
@@ -196,7 +203,7 @@ class Cluster:
         known = kind.never.get(flavor)
         if known is None:
             empty = self.emptied
-            twin = empty.kind(kind.asked, kind.topology, kind.flavors, kind.groups)
+            twin = empty.kind(kind.lasting, kind.topology, kind.flavors, kind.groups)
             known = kind.never[flavor] = not self.fits(kind, flavor) and not empty.fits(twin, flavor)
         return known
 

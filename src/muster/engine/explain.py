@@ -165,6 +165,11 @@ def anywhere(cluster: Cluster, kind: GangKind) -> GangKind:
     return cluster.kind(kind.asked, TopologyRequest() if kind.topology else None, kind.flavors)
 
 
+def beside_anybody(cluster: Cluster, kind: GangKind) -> GangKind:
+    """The gang without what rules about other pods ask for; the same kind where there are none."""
+    return cluster.kind(kind.lasting, kind.topology, kind.flavors, kind.groups)
+
+
 def cause(cluster: Cluster, kind: GangKind, flavor: str) -> Cause | None:
     """Why a gang has no room on a flavor now; None if it has."""
     refused = cluster.refusal(kind, flavor)
@@ -172,7 +177,7 @@ def cause(cluster: Cluster, kind: GangKind, flavor: str) -> Cause | None:
         return None
     if cluster.never_fits(kind, flavor):
         empty = cluster.emptied
-        twin = empty.kind(kind.asked, kind.topology, kind.flavors, kind.groups)
+        twin = empty.kind(kind.lasting, kind.topology, kind.flavors, kind.groups)
         return Cause(_never(empty, twin, flavor), flavor, True, empty.refusal(twin, flavor))
     return Cause(_now(cluster, kind, flavor, refused), flavor, False, refused)
 
@@ -221,6 +226,9 @@ def _now(cluster: Cluster, kind: GangKind, flavor: str, refused: Refused | None)
     """Why there is no room now although there would be if nothing ran."""
     if refused is not None and refused.reason is not Reason.CAPACITY:
         return refused.reason
+    free = beside_anybody(cluster, kind)
+    if free is not kind and cluster.fits(free, flavor):
+        return Reason.OTHER_PODS
     with cluster.holding(_no_pod_limits(cluster)):
         if cluster.fits(kind, flavor):
             return Reason.POD_COUNT

@@ -318,7 +318,7 @@ class Scheduler(Books):
         if known is not None and known.start_s > now_s and worse:
             known.stale = False
             return known
-        if best is None:
+        if best is None and gang.kind.lasting == gang.kind.asked:
             gang.reason = Reason.NEVER_FITS
         return best
 

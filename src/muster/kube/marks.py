@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
+from muster.model.workload import PASSING
+
 Takes = Callable[[Mapping[str, str], str], bool]
 """``takes(labels, name)``: whether a node of these labels and this name is meant."""
 
@@ -15,12 +17,16 @@ _NO_LABEL = re.compile(r"[^A-Za-z0-9./:<>*-]+")
 
 def is_mark(key: str) -> bool:
     """Whether a label stands for a condition: no node has it in the cluster, and no pod can be told to leave it out."""
-    return key.startswith(PREFIX)
+    return key.startswith((PREFIX, PASSING))
 
 
 def label_words(key: str, value: str) -> str:
     """A label as people read it: ``key=value``, or the words of the condition that it stands for."""
     return value.replace("_", " ") if is_mark(key) else f"{key}={value}"
+
+
+def _always() -> int:
+    return 0
 
 
 class Marks:
@@ -40,14 +46,15 @@ class Marks:
         return len(self._takes)
 
     def label(
-        self, words: str, takes: Takes, more: str = "", version: Callable[[], int] = lambda: 0
+        self, words: str, takes: Takes, more: str = "", version: Callable[[], int] | None = None
     ) -> tuple[str, str]:
         """The label, as a selector has it, of the nodes that ``takes`` takes; its value has the words.
 
-        ``more``: what tells conditions of the same words apart. ``version`` is another number when ``takes`` may take
-        other nodes than before.
+        ``more``: what tells conditions of the same words apart. ``version``, of what passes as pods come and go, is
+        another number when ``takes`` may take other nodes than before.
         """
-        key = f"{PREFIX}{crc32((words + more).encode()):08x}"
+        prefix, version = (PREFIX, _always) if version is None else (PASSING, version)
+        key = f"{prefix}{crc32((words + more).encode()):08x}"
         self._takes.setdefault(key, takes)
         self._words.setdefault(key, words)
         self._version.setdefault(key, version)

@@ -53,6 +53,7 @@ class Reason(Enum):
     CAPACITY = (22, Tier.WAITING_FOR_CAPACITY, "its pods do not all fit at once")
     ONE_DOMAIN = (23, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not in one domain of the level that it requires")
     APART = (28, Tier.WAITING_FOR_CAPACITY, "its pods fit, but not as far apart as it requires")
+    OTHER_PODS = (29, Tier.WAITING_FOR_CAPACITY, "its own or other pods' rules about each other close nodes to it")
     RESERVED = (24, Tier.WAITING_FOR_CAPACITY, "it would delay work that is ahead of it and has a reserved start")
     EVICTING = (25, Tier.WAITING_FOR_PREEMPTION, "work that was stopped for it has not ended yet")
     DEPENDENCY = (26, Tier.GATED, "it depends on work that has not finished")

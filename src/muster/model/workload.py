@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.errors import InputError
 from muster.model.fleet import WHOLE_GPU_MILLI
@@ -19,6 +20,9 @@ class Toleration(Struct, frozen=True, order=True):
     value: str = ""
     effect: str = ""
 
+
+PASSING = "muster.dev/now-"
+"""What the keys of labels begin with that stand for a condition which nodes meet or not as pods come and go."""
 
 SHARING_MODES = ("mps", "time-slicing", "soft")
 """Ways in which pods share a GPU without a wall between them. ``soft``: a share that only the scheduler counts."""
@@ -52,6 +56,12 @@ class PodShape(Struct, frozen=True, order=True):
     mig_profile: str = ""
     sharing: str = ""
     tenant: str = ""
+
+    @property
+    def lasting(self) -> PodShape:
+        """The shape without what nodes meet or not as pods come and go; itself where it asks for no such thing."""
+        kept = tuple(pair for pair in self.node_selector if not pair[0].startswith(PASSING))
+        return self if len(kept) == len(self.node_selector) else replace(self, node_selector=kept)
 
     @property
     def shares_gpu(self) -> bool:
