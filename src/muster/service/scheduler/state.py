@@ -12,9 +12,10 @@ from muster.kube.translate import PodRef
 from muster.kube.volumes import NoVolume
 from muster.model.plan import Evict, Migrate, Place, Plan, Resize
 from muster.service.scheduler.claims import ClaimWrite, Refusal, allocate, give_up
-from muster.service.scheduler.live_books import Assumed, LiveBooks, on_node
+from muster.service.scheduler.live_books import LiveBooks
 from muster.service.scheduler.ranks import wanted
 from muster.service.scheduler.volumes import VolumeWrite
+from muster.service.scheduler.watched import Assumed, on_node
 from muster.service.scheduler.writer import Bind, Stop, Write
 
 REFUSED_S = 15.0
