@@ -17,7 +17,7 @@ ORDER = (
     ("answers",),
     ("backends",),
     ("sim",),
-    ("planning",),
+    ("planning", "doctor"),
     ("traces",),
     ("kube", "slurm"),
     ("engine",),

@@ -35,6 +35,10 @@ COMMANDS = {
     "fleet": ("muster.cli.fleet", "Show a fleet: nodes by state, free GPUs that are of no use by cause."),
     "trace": ("muster.cli.trace", "Inspect, convert and generate traces of work."),
     "defrag": ("muster.cli.defrag", "Which work to move so that a gang starts or nodes become whole; price and gain."),
+    "doctor": (
+        "muster.cli.doctor",
+        "From pasted evidence to the broken layer of a node, its fix, and the next command.",
+    ),
     "plan": ("muster.cli.plan", "Numbers about a fleet, derived: formula, inputs, steps, sensitivity, limits."),
     "spares": ("muster.cli.spares", "How many spare nodes the failure rate asks for, and how many are missing."),
     "snapshot": ("muster.cli.snapshot", "One instant of a cluster in a file: save, show, compare, anonymize, replay."),

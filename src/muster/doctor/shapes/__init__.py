@@ -1,0 +1,62 @@
+"""Shapes of output that are read into facts, one file each.
+
+`DOCUMENTS` read a whole file (JSON, YAML, XML); `BLOCKS` are parts of a text: where a line matches ``start``, the
+reader gets the lines from there on and says how many it took. A new shape is one file and one entry here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from muster.doctor.evidence import Evidence
+from muster.doctor.shapes import describe, kubernetes, pci, pods, slurm, smi
+
+Reader = Callable[[Evidence, str, Sequence[str], int], int]
+"""``read(evidence, file, lines, at)``: read the block that begins at index ``at``; the number of lines that it has."""
+
+
+class Block(Struct, frozen=True):
+    """A shape within a text: the expression that its first line matches, and its reader."""
+
+    start: str
+    read: Reader
+
+
+DOCUMENTS: tuple[Callable[[Evidence, str, str], bool], ...] = (kubernetes.read,)
+
+BLOCKS: tuple[Block, ...] = (
+    Block(r"Name: {6,}\S+$", describe.read),
+    Block(r"\s*NAME\s+READY\s+STATUS\s+RESTARTS", pods.read),
+    Block(r"\s*NAMESPACE\s+NAME\s+READY\s+STATUS", pods.read),
+    Block(r"\s*NAME\s+DESIRED\s+CURRENT", pods.read_sets),
+    Block(r"\s*NAMESPACE\s+NAME\s+DESIRED\s+CURRENT", pods.read_sets),
+    Block(r"\| NVIDIA-SMI \d", smi.read_table),
+    Block(r"=+NVSMI LOG=+", smi.read_query),
+    Block(r"GPU \d+: .*\(UUID: GPU-", smi.read_list),
+    Block(r"(?:index|uuid|name|pci\.bus_id|gpu_bus_id)\s*,", smi.read_csv),
+    Block(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:3D|VGA|Bridge|\[?030)", pci.read),
+    Block(r"NodeName=\S+", slurm.read),
+    Block(r"apiVersion: ", kubernetes.read_block),
+)
+
+_STARTS = re.compile("|".join(f"(?P<b{at}>{block.start})" for at, block in enumerate(BLOCKS)))
+
+
+def read_document(evidence: Evidence, file: str, text: str) -> bool:
+    """Read a file that is one document; False if it is none."""
+    return any(read(evidence, file, text) for read in DOCUMENTS)
+
+
+def read_blocks(evidence: Evidence, file: str, lines: Sequence[str]) -> None:
+    """Read all blocks of a text."""
+    at = 0
+    while at < len(lines):
+        found = _STARTS.match(lines[at])
+        if found is None:
+            at += 1
+            continue
+        block = BLOCKS[int((found.lastgroup or "b0")[1:])]
+        at += max(1, block.read(evidence, file, lines, at))
