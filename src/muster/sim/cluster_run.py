@@ -15,45 +15,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engine.config import Config
 from muster.engine.scheduler import Scheduler
 from muster.engine.state import Allocation
 from muster.errors import InputError
-from muster.model.plan import Evict, Migrate, Place, Plan, PodPlacement, Quarantine, Reserve, Resize
+from muster.model.plan import Evict, Migrate, Place, Plan, Quarantine, Reserve, Resize
 from muster.model.reasons import Reason
-from muster.model.snapshot import Running, Snapshot
+from muster.model.snapshot import Snapshot
 from muster.model.workload import PodSet, Workload
-from muster.planning.placed import placements_for
-from muster.sim.events import Events
-from muster.sim.failures import FailureProcess, check_failures
-from muster.sim.lives import JobStory, Lives, Spell
+from muster.sim.carrier import END, LEAVE, NODES, SUBMIT, TIMEOUT, WAKE, WHOLE, Carrier, payload_of, pod_name
+from muster.sim.failures import check_failures
+from muster.sim.lives import JobStory
 from muster.sim.run_inputs import POD_BITS, RunOptions, check_workloads
 from muster.sim.services import ServiceFigures, figures_of, replicas_of
-
-WHOLE = -1
-"""The pod number of a gang that is submitted as one."""
 
 LOOKS_PER_EVENT = 16
 """What an event costs apart from the places that are looked for, in such looks: for budgets of simulated futures."""
 
-_SUBMIT, _END, _WAKE, _NODES, _FAIL, _TIMEOUT, _LEAVE = range(7)
 
-
-class Holding(Struct):
-    """GPUs that a job held: the whole gang (``pod`` is WHOLE) or one pod; ``end_s`` is NaN while it holds them."""
-
-    job: int
-    pod: int
-    gpu_milli: int
-    start_s: float
-    end_s: float = math.nan
-    places: tuple[PodPlacement, ...] = ()
-
-
-class ClusterRun:
+class ClusterRun(Carrier):
     """A run that can be stopped at any time, copied and pickled.
 
     Args:
@@ -74,50 +56,34 @@ class ClusterRun:
         self, snapshot: Snapshot, workloads: Sequence[Workload], config: Config, options: RunOptions | None = None,
         *, scheduler: Scheduler | None = None,
     ) -> None:  # fmt: skip
-        self.options = options or RunOptions()
-        self.replicas = replicas_of(self.options.services, self.options.services_until_s)
+        options = options or RunOptions()
+        self.replicas = replicas_of(options.services, options.services_until_s)
         workloads = (*workloads, *(each.workload for each in self.replicas))
-        self.workloads = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
-        check_workloads(snapshot, self.workloads if scheduler is None else workloads)
-        check_failures(self.options.failures, snapshot.fleet)
-        self.lives = Lives(
-            self.workloads, placements_for(snapshot.fleet, self.workloads, self.options.network),
-            stretch=self.options.stretch, kill=self.options.at_limit == "kill",
+        everything = (*workloads, *snapshot.pending, *(each.workload for each in snapshot.running))
+        check_workloads(snapshot, everything if scheduler is None else workloads)
+        check_failures(options.failures, snapshot.fleet)
+        super().__init__(
+            snapshot.fleet, everything, len(workloads), options,
+            Scheduler(snapshot, config) if scheduler is None else scheduler,
         )  # fmt: skip
-        self.fleet = snapshot.fleet
-        self.scheduler = Scheduler(snapshot, config) if scheduler is None else scheduler
-        self.holdings: list[Holding] = []
         self.plans: list[tuple[float, Plan]] = []
         self.cycles = self.events = 0
-        self.first_s = min([each.submitted_s for each in self.workloads], default=0.0)
-        self.now_s = self.first_s
-        self._index = {each.name: index for index, each in enumerate(self.workloads)}
-        self._given = len(workloads)
-        self._one_by_one = config.gangs == "one-by-one"
         self._check_pod_names()
-        self._units: dict[str, tuple[int, int]] = {}
-        self._held: dict[str, int] = {}
-        self._since: dict[str, float] = {}
-        self._timeouts: dict[int, int] = {}
-        self._placed: dict[int, int] = {}
         self._first_replica = len(workloads) - len(self.replicas)
-        self._leaving: dict[tuple[str, int], float] = {}
         self._lenders = [queue.name for queue in snapshot.queues if queue.headroom_milli]
         self._lent, self._lent_since_s = 0, self.first_s
         self.lent_milli_s = 0.0
         self._due = bool(snapshot.pending or snapshot.running)
         self._adopted = bool(snapshot.running)
         self._woken_s = -math.inf
-        self._queue = Events(self._handle)
         self._feed()
-        self.failures = FailureProcess(self.options.failures, self.fleet, self.options.seed, self.first_s)
         self.node_losses = self.quarantined = 0
         self._expect_failures()
         for number, replica in enumerate(self.replicas, self._first_replica):
-            self._queue.schedule(replica.until_s, _payload(_LEAVE, number, 0), 0)
+            self._queue.schedule(replica.until_s, payload_of(LEAVE, number, 0), 0)
         for number, workload in enumerate(snapshot.pending, self._given):
             self._units[workload.name] = number, WHOLE
-            self._queue.schedule(max(self.first_s, snapshot.taken_s), _payload(_WAKE, number, 0), 1)
+            self._queue.schedule(max(self.first_s, snapshot.taken_s), payload_of(WAKE, number, 0), 1)
             self._wake_for(workload, snapshot.taken_s)
         if snapshot.running and not snapshot.pending:
             self._wake(max(self.first_s, snapshot.taken_s))
@@ -126,7 +92,7 @@ class ClusterRun:
         for each in snapshot.reservations:
             for time_s in (each.start_s, each.end_s):
                 if max(self.first_s, snapshot.taken_s) <= time_s < math.inf:
-                    self._queue.schedule(time_s, _payload(_WAKE, 0, 0), 1)
+                    self._queue.schedule(time_s, payload_of(WAKE, 0, 0), 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClusterRun:
         """A fork; what never changes (fleet, workloads) is shared."""
@@ -182,16 +148,6 @@ class ClusterRun:
     def step(self) -> None:
         """Handle the next event; a cycle follows the last one of an instant."""
         self._queue.step()
-
-    @property
-    def stories(self) -> list[JobStory]:
-        """What became of each workload."""
-        return self.lives.stories
-
-    @property
-    def spells(self) -> list[Spell]:
-        """All spells, in the order in which they began."""
-        return self.lives.spells
 
     @property
     def busy(self) -> bool:
@@ -257,36 +213,27 @@ class ClusterRun:
         due: list[tuple[float, int]] = []
         for index, workload in enumerate(self.workloads[: self._given]):
             for pod in range(self._units_of(workload)):
-                due.append((workload.submitted_s + pod * self.options.pod_every_s, _payload(_SUBMIT, index, pod)))
+                due.append((workload.submitted_s + pod * self.options.pod_every_s, payload_of(SUBMIT, index, pod)))
         due.sort(key=lambda each: each[0])
         self._queue.feed([time_s for time_s, _ in due], [payload for _, payload in due], 1)
 
-    def _units_of(self, workload: Workload) -> int:
-        return workload.pods if self._one_by_one and workload.pods > 1 else 1
-
-    def _names(self, job: int) -> list[str]:
-        """Under which names a job is known to the scheduler."""
-        workload = self.workloads[job]
-        count = self._units_of(workload) if job < self._given else 1
-        return [workload.name] if count == 1 else [_pod_name(workload, pod) for pod in range(count)]
-
     def _handle(self, time_s: float, payload: int) -> None:
         kind, index, number = payload & 7, payload >> 3 >> POD_BITS, payload >> 3 & (1 << POD_BITS) - 1
-        if kind == _WAKE and not len(self.scheduler.running) and not len(self.scheduler.pending):
+        if kind == WAKE and not len(self.scheduler.running) and not len(self.scheduler.pending):
             return  # it was for work that has ended meanwhile: the run is not longer for it
         self.now_s = time_s
-        if kind == _SUBMIT:
+        if kind == SUBMIT:
             self._submit(index, number, time_s)
-        elif kind == _WAKE:
+        elif kind == WAKE:
             self._due = True
-        elif kind == _NODES:
+        elif kind == NODES:
             self._nodes_change(time_s)
-        elif kind == _LEAVE:
+        elif kind == LEAVE:
             self._leave(index, time_s)
-        elif kind == _TIMEOUT:
+        elif kind == TIMEOUT:
             self._give_up_waiting(index, number, time_s)
         elif index in self.lives and self.stories[index].starts == number:
-            self._end(index, time_s) if kind == _END else self._fail(index, time_s)
+            self._end(index, time_s) if kind == END else self._fail(index, time_s)
         self.events += 1
         # all that happens at one instant is seen before anything is decided
         if self._due and self._queue.peek() != time_s:
@@ -324,7 +271,7 @@ class ClusterRun:
         depends = [name for other in workload.depends_on for name in self._names_of(other)]
         return replace(
             workload,
-            name=_pod_name(workload, pod),
+            name=pod_name(workload, pod),
             pod_sets=(PodSet(shape),),
             submitted_s=now_s,
             duration_s=None,
@@ -345,10 +292,6 @@ class ClusterRun:
     def _names_of(self, name: str) -> list[str]:
         job = self._index.get(name)
         return [name] if job is None else self._names(job)
-
-    def _wake(self, time_s: float) -> None:
-        if time_s < math.inf:
-            self._queue.schedule(time_s, _payload(_WAKE, 0, 0), 1)
 
     def _end(self, index: int, now_s: float) -> None:
         spell = self.lives.spell_of(index)
@@ -400,7 +343,7 @@ class ClusterRun:
     def _expect_failures(self) -> None:
         """An event at the time at which a node changes next."""
         if self.failures.next_s < math.inf:
-            self._queue.schedule(max(self.failures.next_s, self.first_s), _payload(_NODES, 0, 0), 0)
+            self._queue.schedule(max(self.failures.next_s, self.first_s), payload_of(NODES, 0, 0), 0)
 
     def _nodes_change(self, now_s: float) -> None:
         """Nodes break, are seen to be gone, and come back."""
@@ -439,13 +382,6 @@ class ClusterRun:
                 story.finished_s, story.end = now_s, "failed"
         self._placed.pop(index, None)
         self._due = True
-
-    def _expect_all(self, index: int, now_s: float) -> None:
-        """A one-by-one gang must have all its pods some time after its first."""
-        if self.options.ready_timeout_s is not None and self._placed[index] == 1:
-            self._timeouts[index] = self._timeouts.get(index, 0) + 1
-            due_s = now_s + self.options.ready_timeout_s
-            self._queue.schedule(due_s, _payload(_TIMEOUT, index, self._timeouts[index]), 1)
 
     def _give_up_waiting(self, index: int, number: int, now_s: float) -> None:
         """A one-by-one gang that has not all its pods in time gives back those that it has, and waits its back-off."""
@@ -536,136 +472,8 @@ class ClusterRun:
             for name in self._names(index):
                 self.scheduler.running[name].checkpointed_s = saved_s
 
-    def _place(self, decision: Place, now_s: float) -> None:
-        index, pod = self._units[decision.workload]
-        self._hold(decision.workload, decision.pods, now_s)
-        if pod != WHOLE:
-            self._placed[index] = self._placed.get(index, 0) + 1
-            if self._placed[index] < self.workloads[index].pods:
-                self._expect_all(index, now_s)
-                return
-        self._since[self.workloads[index].name] = now_s
-        pods = decision.pods if pod == WHOLE else self._all_pods(index)
-        self._begin(index, now_s, pods, since_s=now_s, backfilled=decision.backfilled)
-
-    def _all_pods(self, index: int) -> tuple[PodPlacement, ...]:
-        """Where the pods of a one-by-one gang stand; nothing if one of them is being stopped in this very cycle."""
-        running, names = self.scheduler.running, self._names(index)
-        if any(name not in running for name in names):
-            return ()
-        return tuple(place for name in names for place in self.scheduler.cluster.places(running[name].rows))
-
-    def _hold(self, name: str, pods: tuple[PodPlacement, ...], now_s: float) -> None:
-        """A gang or pod of that name holds its places from now on."""
-        index, pod = self._units[name]
-        self._held[name] = len(self.holdings)
-        places = pods if self.options.keep_places or self.scheduler.config.stop_s else ()
-        self.holdings.append(Holding(index, pod, _milli(pods), now_s, places=places))
-        protected_s = self.scheduler.config.min_runtime_s
-        if (queue := self.scheduler.queues.get(self.workloads[index].queue)) is not None:
-            protected_s = max(protected_s, queue.min_runtime_s)
-        if protected_s:
-            self._wake(now_s + protected_s)
-
-    def _begin(
-        self, index: int, now_s: float, pods: tuple[PodPlacement, ...], *, since_s: float, backfilled: bool
-    ) -> None:
-        milli = _milli(pods) if pods else self.workloads[index].gpu_milli
-        gone = (self._leaving.get((pod.node, device), now_s) for pod in pods for device in pod.devices)
-        delay_s = max(gone, default=now_s) - now_s if self._leaving else 0.0
-        spell = self.lives.begin(
-            index, now_s, pods, milli, since_s=since_s, delay_s=max(0.0, delay_s), backfilled=backfilled
-        )
-        number = self.stories[index].starts
-        if number == 1:
-            idle_after_s = self.scheduler.config.idle_after_s
-            for from_s, gpus in self.options.busy.get(self.workloads[index].name, ()):
-                if not gpus:
-                    self._wake(now_s + from_s + idle_after_s)
-        if spell.until_s < math.inf:
-            self._queue.schedule(spell.until_s, _payload(_END, index, number), 0)
-        fails_s = now_s + self.failures.fails_after_s(index, spell.nodes, milli / 1000)
-        if self.failures.black_holes:
-            for pod in pods:
-                hole = self.failures.black_holes.get(self.scheduler.cluster.position[pod.node])
-                if hole is not None and now_s >= hole.from_s:
-                    fails_s = min(fails_s, now_s + hole.after_s)
-        if fails_s < spell.until_s:
-            self._queue.schedule(fails_s, _payload(_FAIL, index, number), 0)
-
-    def _halt(self, index: int, now_s: float, *, keep_all: bool, failed: bool = False) -> None:
-        spell = self.lives.halt(index, now_s, keep_all=keep_all)
-        gpus = spell.size * self.workloads[index].gpu_milli / 1000
-        self.failures.ran(index, spell.nodes, gpus, now_s - spell.start_s, failed=failed)
-
-    def _evict(self, decision: Evict, now_s: float) -> None:
-        name = decision.workload
-        index, pod = self._units[name]
-        if decision.why == "failure":
-            self.stories[index].node_losses += 1
-        else:
-            self.stories[index].evictions += 1
-        if index in self.lives:
-            self._halt(index, now_s, keep_all=False)
-        if decision.why != "failure" and (stop_s := self.scheduler.config.stop_s):
-            for each in self.holdings[self._held[name]].places:
-                self._leaving.update({(each.node, device): now_s + stop_s for device in each.devices})
-        self._let_go(name, now_s)
-        if pod != WHOLE:
-            self._placed[index] -= 1
-
-    def _go_on(self, decision: Migrate | Resize, now_s: float) -> None:
-        """A gang goes on elsewhere or at another size; of a one-by-one gang that has not begun, only a pod does."""
-        name = decision.workload
-        index, pod = self._units[name]
-        story, lost_s = self.stories[index], self.stories[index].lost_s
-        failure, moved = decision.why == "failure", isinstance(decision, Migrate)
-        story.node_losses += failure
-        story.resizes += not moved
-        story.moves += moved and not failure
-        begun = self.lives.spell_of(index)
-        since_s = self._since.get(self.workloads[index].name, now_s)
-        if begun:
-            self._halt(index, now_s, keep_all=not moved and not failure)
-        self._let_go(name, now_s)
-        self._hold(name, decision.pods, now_s)
-        if begun:
-            pods = decision.pods if pod == WHOLE else self._all_pods(index)
-            self._begin(index, now_s, pods, since_s=since_s, backfilled=False)
-            if moved and not failure:
-                story.move_s += story.lost_s - lost_s + self.spells[-1].restart_s * self.spells[-1].size
-
-    def _let_go(self, name: str, now_s: float) -> None:
-        self.holdings[self._held.pop(name)].end_s = now_s
-
-    # -- the start ----------------------------------------------------------------------------------------------------
-
-    def _adopt(self, index: int, run: Running, taken_s: float) -> None:
-        """Work that runs at the start; its earlier life is not known, so it is on its first start."""
-        name = run.workload.name
-        self._units[name] = index, WHOLE
-        self._since[name] = run.started_s
-        self._held[name] = len(self.holdings)
-        places = run.pods if self.options.keep_places else ()
-        self.holdings.append(Holding(index, WHOLE, _milli(run.pods), run.started_s, places=places))
-        spell = self.lives.adopt(index, run.started_s, run.checkpointed_s, taken_s, run.leaving_s)
-        if spell.until_s < math.inf:
-            self._queue.schedule(max(spell.until_s, taken_s), _payload(_END, index, 1), 0)
-
     def _allocations(self) -> Iterator[Allocation]:
         for run in self.scheduler.running:
             rows: list[list[int]] = run.rows.T.tolist()
             for node, shape, devices in rows:
                 yield Allocation(node, shape, devices)
-
-
-def _payload(kind: int, index: int, number: int) -> int:
-    return (index << POD_BITS | number) << 3 | kind
-
-
-def _milli(pods: Sequence[PodPlacement]) -> int:
-    return sum(len(pod.devices) * pod.gpu_milli for pod in pods)
-
-
-def _pod_name(workload: Workload, pod: int) -> str:
-    return f"{workload.name}/{pod:0{len(str(workload.pods - 1))}d}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from muster.sim.cluster_run import WHOLE, ClusterRun
+from muster.sim.carrier import WHOLE
+from muster.sim.cluster_run import ClusterRun
 
 
 def held_idle_hours(run: ClusterRun) -> dict[int, float]:
