@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from muster.planning.derivation import Chart, Derivation, Input
@@ -12,12 +13,22 @@ from muster.report.page import Block, Figure, Report, Section, Table
 from muster.report.palette import BLUE, GREEN, GREY, OCHRE, PURPLE, SKY, VERMILION
 from muster.report.svg import Curve, Picture, line_chart
 
+_AMOUNT = re.compile(r"[-<>~]?\d[\d,.e+-]*(?: ?[\w/%]{1,9})?$|-$|no limit$|$")
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY)
 
 
 def cell(value: float | str) -> str:
     """A cell of a table of alternatives."""
     return value if isinstance(value, str) else figure(value)
+
+
+def numeric(table: Alternatives) -> tuple[int, ...]:
+    """The columns of a table of alternatives that hold numbers only, perhaps with their unit."""
+    return tuple(
+        at
+        for at in range(1, len(table.columns))
+        if all(not isinstance(row[at], str) or _AMOUNT.match(str(row[at])) for row in table.rows)
+    )
 
 
 def value_of(each: Input) -> str:
@@ -118,7 +129,8 @@ def to_markdown(found: Derivation) -> str:
     """The worked page as Markdown: to be pasted into a design document, and for the pages of the docs."""
     parts = [f"**{found.question}** {found.answer}", ""]
     for table in found.tables:
-        parts += [f"{table.title}:", "", *_grid(table.columns, [[cell(each) for each in row] for row in table.rows])]
+        rows = [[cell(each) for each in row] for row in table.rows]
+        parts += [f"{table.title}:", "", *_grid(table.columns, rows, right=numeric(table))]
     parts += ["Formula:", "", *(f"    {line}" for line in found.formula), "", f"Source: {found.source}.", ""]
     inputs, absent = shown_inputs(found)
     parts += _grid(("", "put in", "value", "who says so"), inputs, left=4)
@@ -138,9 +150,13 @@ def to_markdown(found: Derivation) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+def _grid(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, right: Sequence[int] | None = None
+) -> list[str]:
+    """A table; its first ``left`` columns are names, or those that are not in ``right``."""
+    names = range(left) if right is None else [at for at in range(len(titles)) if at not in right]
     line = "| " + " | ".join(titles) + " |"
-    rule = "|" + "|".join("---" if at < left else "---:" for at in range(len(titles))) + "|"
+    rule = "|" + "|".join("---" if at in names else "---:" for at in range(len(titles))) + "|"
     return [line, rule, *("| " + " | ".join(map(_escaped, row)) + " |" for row in rows), ""]
 
 

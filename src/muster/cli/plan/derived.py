@@ -32,7 +32,7 @@ def emit_derivation(found: Derivation, output: str) -> None:
 
 def _print(found: Derivation) -> None:
     from muster.planning.question import with_unit
-    from muster.report.derivations import cell, sensitivity_titles, shown_inputs, shown_sensitivity
+    from muster.report.derivations import cell, numeric, sensitivity_titles, shown_inputs, shown_sensitivity
 
     tell(found.question)
     tell(found.answer)
@@ -40,7 +40,7 @@ def _print(found: Derivation) -> None:
         click.echo()
         if table.title:
             tell(table.title)
-        _rows(table.columns, [[cell(each) for each in row] for row in table.rows])
+        _rows(table.columns, [[cell(each) for each in row] for row in table.rows], right=numeric(table))
     click.echo()
     click.echo("Formula")
     for line in found.formula:

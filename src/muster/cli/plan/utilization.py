@@ -1,0 +1,26 @@
+"""`muster plan utilization`."""
+
+from __future__ import annotations
+
+from muster.answers.plan_data.utilization import read_utilization
+from muster.cli.plan.from_question import Data, plan_command
+from muster.planning.plans.utilization import Utilization
+
+command = plan_command(
+    Utilization,
+    "The funnel from a fleet's capacity to the work that it does: what each gap costs, its class, what closes it.",
+    (
+        "muster plan utilization --from metrics.txt --price 2.5",
+        "curl -s node-1:9400/metrics > metrics.txt",
+        "muster plan utilization --capacity 512 --use vision:gpus=200,util=0.9,sm=0.35",
+    ),
+    data=(
+        Data(
+            "--from",
+            "FILE",
+            "dcgm-exporter's text, Prometheus' JSON, or CSV.",
+            read_utilization,
+        ),
+    ),
+    notes="Classes: idle-held, starved, launch-bound, comm-bound, memory-bound, partial, mixed, good.",
+)
