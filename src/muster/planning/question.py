@@ -219,7 +219,7 @@ def _input(question: Question, field: Field, origins: Mapping[str, Origin], sour
     source = sources.get(field.name, "") or (ask.source or "an example") if origin != "given" else ""
     if origin == "from your data":
         source = sources.get(field.name, "")
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return Input(ask.symbol, ask.name, NOT_GIVEN, "", origin, "", field.option)
     if isinstance(value, tuple):
         shown = [ask.kind.show(each) if ask.kind else str(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from muster.answers.plan_data.utilization import read_utilization
+from collections.abc import Mapping
+from typing import Any
+
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.utilization import Utilization
+from muster.planning.question import FromData
+
+
+def _read(path: str, given: Mapping[str, Any]) -> FromData:
+    from muster.answers.plan_data.utilization import read_utilization
+
+    return read_utilization(path, given)
+
 
 command = plan_command(
     Utilization,
@@ -19,7 +29,7 @@ command = plan_command(
             "--from",
             "FILE",
             "dcgm-exporter's text, Prometheus' JSON, or CSV.",
-            read_utilization,
+            _read,
         ),
     ),
     notes="Classes: idle-held, starved, launch-bound, comm-bound, memory-bound, partial, mixed, good.",
