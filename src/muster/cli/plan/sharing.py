@@ -1,0 +1,35 @@
+"""`muster plan sharing`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from muster.cli.plan.from_question import Data, plan_command
+from muster.planning.plans.sharing import Sharing
+
+if TYPE_CHECKING:
+    from muster.planning.question import FromData
+
+
+def _read(named: str, given: Mapping[str, Any]) -> FromData:
+    from muster.answers.plan_data.sharing import workloads_of
+
+    return workloads_of(named, given)
+
+
+command = plan_command(
+    Sharing,
+    "MIG, MPS or time-slicing for workloads that need a part of a GPU: the GPUs each takes, legal layouts, and what "
+    "each gives up.",
+    (
+        "muster plan sharing",
+        "muster plan sharing --gpu A100 --job llm:memory=35GB,compute=0.4,count=3",
+        "muster plan sharing --gpu L40S --job web:memory=9GB,compute=30%,busy=20%,count=20",
+        "muster plan sharing --from workloads.csv",
+        "muster plan sharing --isolate everything --times 2",
+    ),
+    data=(Data("--from", "FILE", "A CSV file of workloads: name, memory, compute, and busy, count, tenant.", _read),),
+    notes="A job is name:memory=10GB,compute=0.2,busy=50%,count=7,tenant=NAME. compute: share of a GPU when it works\n"
+    "(SM_ACTIVE); busy: share of the time in which it works (GPU_UTIL); left out, it always works.",
+)
