@@ -8,10 +8,10 @@ from muster.cli.lazy import LazyGroup
 
 COMMANDS = {
     "checkpoint": ("muster.cli.plan.checkpoint", "How often to save, goodput and ETTR, the storage that it needs."),
-    "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
-    "utilization": ("muster.cli.plan.utilization", "From capacity to work: each gap, its cost, what closes it."),
     "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
+    "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sharing": ("muster.cli.plan.sharing", "MIG, MPS or time-slicing: GPUs for workloads that need a part of one."),
+    "utilization": ("muster.cli.plan.utilization", "From capacity to work: each gap, its cost, what closes it."),
 }
 """Name of a planner to the module that defines ``command`` and its one-line help."""
 

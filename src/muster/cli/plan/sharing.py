@@ -30,6 +30,6 @@ command = plan_command(
         "muster plan sharing --isolate everything --times 2",
     ),
     data=(Data("--from", "FILE", "A CSV file of workloads: name, memory, compute, and busy, count, tenant.", _read),),
-    notes="A job is name:memory=10GB,compute=0.2,busy=50%,count=7,tenant=NAME. compute: share of a GPU when it\n"
-    "works (SM_ACTIVE); busy: share of the time in which it works (GPU_UTIL); left out, it always works.",
+    notes="A job is name:memory=10GB,compute=0.2,busy=50%,count=7,tenant=NAME. compute: share of a GPU\n"
+    "when it works (SM_ACTIVE); busy: share of the time in which it works (GPU_UTIL); left out: always.",
 )
