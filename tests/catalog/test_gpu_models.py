@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from muster.catalog import FACTS, GPUS, LINKS, MIG_TABLES, SOURCES, cuda, find_gpu, find_link, mps, near_names
+from muster.catalog import (
+    FACTS,
+    GPUS,
+    LINKS,
+    MIG_TABLES,
+    SOURCES,
+    cuda,
+    find_gpu,
+    find_link,
+    mps,
+    near_names,
+    sandboxes,
+)
 from muster.catalog.names import normalized
 from muster.catalog.reliability import FAILURE_RATES
 from muster.catalog.training import (
@@ -57,7 +69,7 @@ def test_each_source_is_used_and_has_a_date():
         used |= {table.names_source, table.placement_source, table.sm_source, table.reset_source}
         used |= {table.memory_source} - {None}
     used |= {each.source for each in (*HOPS, *GEMMS, *FAILURE_RATES)} | {TRAINING_PART_SOURCE, WIDTH_A_LAYER_SOURCE}
-    used |= {mps.SOURCE, cuda.SOURCE, "upgrade-docs"}
+    used |= {mps.SOURCE, cuda.SOURCE, sandboxes.SOURCE, "upgrade-docs"}
     assert used == set(SOURCES)
     assert all(source.title and any(part.isdigit() for part in source.date) for source in SOURCES.values())
 

@@ -91,6 +91,10 @@ SOURCES: dict[str, Source] = {
     "llama3": Source("Llama Team, The Llama 3 Herd of Models, table 4 (MFU 38 to 43 % of H100)", "2024-07"),
     "gpt3": Source("T. Brown et al., Language Models are Few-Shot Learners, table 2.1", "2020-05"),
     "ib-write": Source("NVIDIA/nccl issue 2409 (ib_write_bw)", "2026-09"),
+    "sandbox-runtimes": Source(
+        "kata-deploy RuntimeClasses 7c6ba40c54, Firecracker specification, kubernetes-sigs/agent-sandbox benchmarks",
+        "2026-08",
+    ),
     "cuda-notes": Source("NVIDIA CUDA Toolkit release notes, tables 2 and 3, and CUDA Compatibility guide", _READ),
     "upgrade-docs": Source("NVIDIA GPU Operator documentation, driver upgrades: about 4 minutes a node", "2026-08"),
     "azure-nhc": Source("Azure/azurehpc-health-checks 0e0a1ac, host-device floors", "2026"),
