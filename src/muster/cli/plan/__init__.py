@@ -12,8 +12,6 @@ COMMANDS = {
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
-    "utilization": ("muster.cli.plan.utilization", "From capacity to work: each gap, its cost, what closes it."),
-    "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
     "sharing": ("muster.cli.plan.sharing", "MIG, MPS or time-slicing: GPUs for workloads that need a part of one."),
     "utilization": ("muster.cli.plan.utilization", "From capacity to work: each gap, its cost, what closes it."),
 }

@@ -117,7 +117,7 @@ class Sandboxes(Question, frozen=True, kw_only=True):
                 "Boots at once starve each other: six at a time on two cores made five fail; the limit of starts takes "
                 "them as spread.",
                 "The RuntimeClasses of Kata reserve 0.25 CPU a pod: where requests count, 8 cores hold 32 at most.",
-                "Above 110 pods a host raise maxPods, the pod network's range, ARP tables (gc_thresh), the disk (150 GB "
+                "Above 110 pods a host raise maxPods, the pod network's range, ARP tables (gc_thresh), disks (150 GB "
                 "and more): failures were measured there first, not at memory.",
                 "A claim that injects environment or volumes never gets a warm sandbox.",
             ),
