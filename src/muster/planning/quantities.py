@@ -120,7 +120,7 @@ class Kind(Struct, frozen=True):
 
 def _percent(value: float) -> str:
     """Near 100 as many decimals as tell what is missing."""
-    if 90 <= value < 100:
+    if 90 <= value < 100 - 1e-7:
         return f"{value:.{min(6, max(1, 1 - math.floor(math.log10(100 - value))))}f} %"
     return f"{figure(value)} %"
 

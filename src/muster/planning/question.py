@@ -28,6 +28,7 @@ from muster.planning.derivation import Chart, Derivation, Input, Origin, Result,
 from muster.planning.quantities import SHARE, Kind, figure
 
 NOT_GIVEN = "not given"
+_MOST_LISTED = 8
 
 
 class Ask(Struct, frozen=True):
@@ -222,13 +223,22 @@ def _input(question: Question, field: Field, origins: Mapping[str, Origin], sour
     if value is None or value in ((), ""):
         return Input(ask.symbol, ask.name, NOT_GIVEN, "", origin, "", field.option)
     if isinstance(value, tuple):
-        shown = [ask.kind.show(each) if ask.kind else str(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return Input(ask.symbol, ask.name, ", ".join(shown), "", origin, source, field.option)
+        return Input(ask.symbol, ask.name, _listed(list(value), ask.kind), "", origin, source, field.option)  # pyright: ignore[reportUnknownArgumentType]
     if ask.kind is None or isinstance(value, (str, bool)):
         text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
         return Input(ask.symbol, ask.name, text, "", origin, source, field.option)
     shown = ask.kind.show(value)
     return Input(ask.symbol, ask.name, float(value), ask.kind.base, origin, source, field.option, shown)
+
+
+def _listed(values: list[Any], kind: Kind | None) -> str:
+    """Several values in words: all of a few, a summary of many."""
+    if kind is None or len(values) <= _MOST_LISTED:
+        shown = [kind.show(each) if kind else str(each) for each in values[:_MOST_LISTED]]
+        more = len(values) - len(shown)
+        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+    mean = sum(values) / len(values)
+    return f"{len(values):,} values: {kind.show(min(values))} to {kind.show(max(values))}, mean {kind.show(mean)}"
 
 
 def _varied(question: Question, fields: Sequence[Field], worked: Worked) -> list[Sensitivity]:

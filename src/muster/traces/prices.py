@@ -67,12 +67,10 @@ def read_prices(path: str) -> Prices:
     data = read_bytes(path)
     try:
         prices = msgspec.yaml.decode(data, type=Prices)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise InputError(str(error).splitlines()[0], file=path, hint=_HINT) from None
-    except Exception as error:  # the YAML library has errors of its own, with the line in their text
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else None
-        raise InputError("is no YAML", file=path, line=line, hint=_HINT) from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"is no YAML ({str(error).splitlines()[0]})", file=path, hint=_HINT) from None
     _check(prices.prices, path)
     return prices
 

@@ -10,6 +10,7 @@ COMMANDS = {
     "checkpoint": ("muster.cli.plan.checkpoint", "How often to save, goodput and ETTR, the storage that it needs."),
     "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),
+    "reserved": ("muster.cli.plan.reserved", "Commitments from the demand duration curve, and the rest above."),
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
     "sharing": ("muster.cli.plan.sharing", "MIG, MPS or time-slicing: GPUs for workloads that need a part of one."),
