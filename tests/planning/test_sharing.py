@@ -190,7 +190,7 @@ def test_a_thousand_processes_are_bounded() -> None:
         ("x", "such as chat"),
         ("x:memory=10G,compute=0.1", "10GB (powers of ten) or 10GiB"),
         ("x:memory=10GB,compute=2", "above 0 to 1"),
-        ("x:memory=10GB", "needs memory and compute"),
+        ("x:memory=10GB", "needs compute"),
         ("x:memory=10GB,compute=0.1,cuont=3", "count"),
         ("x:memory=200GB,compute=0.1", "a H100-SXM5-80GB has"),
     ],

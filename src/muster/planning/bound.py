@@ -28,6 +28,7 @@ from __future__ import annotations
 # Numba has no stubs, and numpy's tell arrays from scalars only in part.
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,9 @@ class Bound(Struct, frozen=True):
     converged: bool
 
 
-def allocation_bound(fleet: Fleet, mix: ShapeMix, arrived: float | None = None) -> Bound:
+def allocation_bound(
+    fleet: Fleet, mix: ShapeMix, arrived: float | None = None, worth: Sequence[float] | None = None
+) -> Bound:
     """The bound for pods in the proportions of ``mix``; see the module's text for the program.
 
     Args:
@@ -70,6 +73,8 @@ def allocation_bound(fleet: Fleet, mix: ShapeMix, arrived: float | None = None) 
         mix: the shapes and how often each occurs.
         arrived: GPU demand over the fleet's GPUs, such as 1.3: counts are scaled to it, to parts of pods. None takes
             the counts as they are.
+        worth: GPUs that a pod of each shape counts for, where that is less than it takes (a small job on a whole GPU);
+            `Bound.percent` is then of that worth.
     """
     state = FleetState(fleet)
     gpus = int(state.nodes.gpus.sum())
@@ -81,8 +86,10 @@ def allocation_bound(fleet: Fleet, mix: ShapeMix, arrived: float | None = None) 
     if arrived is not None:
         demand = demand * (arrived * gpus / asked)
         asked = arrived * gpus
-    program = _Program(state, ids, demand)
+    program = _Program(state, ids, demand, None if worth is None else np.array(worth, float))
     allocated, rounds, converged = program.bound(TOLERANCE * gpus)
+    if worth is not None:
+        asked = float(demand @ np.array(worth, float))
     return Bound(100.0 * min(allocated, asked, float(gpus)) / gpus, 100.0 * asked / gpus, gpus, rounds, converged)
 
 
@@ -97,7 +104,7 @@ class _Entries(NamedTuple):
 class _Program:
     """The program as arrays; rows are shapes, then CPU, memory and GPUs of each type, then fractions of each type."""
 
-    def __init__(self, state: FleetState, ids: Ints, demand: Floats) -> None:
+    def __init__(self, state: FleetState, ids: Ints, demand: Floats, worth: Floats | None = None) -> None:
         shapes, first, self.nodes = state.shapes, *_node_types(state, ids)
         cpu, memory = state.nodes.cpu_total[first], state.nodes.memory_total[first]
         self.gpus = state.nodes.gpus[first]
@@ -119,7 +126,7 @@ class _Program:
         self.first_part_row = self.first_gpu_row + types
         gpu_row = self.first_gpu_row + of_type
         gpu_row[part] = self.first_part_row + of_type[part] * len(self.sizes) + size_of
-        self.worth = (count * milli / WHOLE_GPU_MILLI).astype(float)
+        self.worth = (count * milli / WHOLE_GPU_MILLI).astype(float) if worth is None else worth[row]
         self.entries = _Entries(
             np.concatenate([row_of, len(used) + of_type, len(used) + types + of_type, gpu_row]),
             np.tile(column, 4),

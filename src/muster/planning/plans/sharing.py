@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from muster.catalog.gpu import Gpu
 from muster.catalog.mig import MigTable, mig_table
 from muster.catalog.names import find_gpu
-from muster.errors import InputError, near
+from muster.errors import InputError
 from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.packing import Packing
 from muster.planning.plans.sharing_told import fails_when, mode_rows, sharing_todo
 from muster.planning.quantities import BYTES, SHARE, counts, figure, numbers
 from muster.planning.question import Ask, Question, Worked
+from muster.planning.rows import read_row
 from muster.planning.sharing import (
     MigPacking,
     Shared,
@@ -35,26 +36,13 @@ _EXAMPLE = (
     "embed:memory=6GB,compute=0.1,busy=70%,count=12,tenant=serving",
     "notebook:memory=14GB,compute=0.25,busy=10%,count=10,tenant=research",
 )
-_KEYS = ("memory", "compute", "busy", "count", "tenant")
 MODES = ("MIG", "MPS", "time-slicing")
 
 
 def read_job(text: str, field: str = "--job") -> Shared:
     """A workload written ``name:memory=10GB,compute=0.2,busy=50%,count=7,tenant=a``; raises `InputError`."""
     hint = "such as chat:memory=10GB,compute=0.2,count=7; busy=50% and tenant=NAME if you like"
-    name, _, rest = text.partition(":")
-    if not name or not rest:
-        raise InputError(f"is {text[:60]!r}", field=field, hint=hint)
-    said: dict[str, str] = {}
-    for part in rest.split(","):
-        key, equals, value = part.partition("=")
-        key = key.strip()
-        if not equals or key not in _KEYS or key in said:
-            what = f"{part[:30]!r} of {name[:30]!r} is {'there twice' if key in said else 'not understood'}"
-            raise InputError(what, field=field, hint=near(key, _KEYS) or hint)
-        said[key] = value.strip()
-    if "memory" not in said or "compute" not in said:
-        raise InputError(f"{name[:30]!r} needs memory and compute", field=field, hint=hint)
+    name, said = read_row(text, ("memory", "compute"), ("busy", "count", "tenant"), field, hint)
     memory = BYTES.read(said["memory"], field)
     compute, busy = (SHARE.read(said.get(key, "1"), field) for key in ("compute", "busy"))
     count = int(counts("", "7").read(said.get("count", "1"), field))
