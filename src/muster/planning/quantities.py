@@ -111,6 +111,8 @@ class Kind(Struct, frozen=True):
             size = self.units[unit]
             if abs(value) >= size * 0.9995:
                 return f"{figure(value / size)} {unit}"
+        if self.shown and not value:
+            return f"0 {self.base}"
         if self.shown:
             return f"{figure(value / self.units[self.shown[-1]])} {self.shown[-1]}"
         if self is SHARE:
