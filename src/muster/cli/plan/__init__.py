@@ -16,6 +16,7 @@ COMMANDS = {
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
     "sharing": ("muster.cli.plan.sharing", "MIG, MPS or time-slicing: GPUs for workloads that need a part of one."),
     "stranded": ("muster.cli.plan.stranded", "GPUs that no placement can use, why, and what wins them back."),
+    "topology": ("muster.cli.plan.topology", "A training step on whole or split nodes, and what must stand together."),
     "utilization": ("muster.cli.plan.utilization", "From capacity to work: each gap, its cost, what closes it."),
 }
 """Name of a planner to the module that defines ``command`` and its one-line help."""
