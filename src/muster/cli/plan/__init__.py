@@ -8,6 +8,7 @@ from muster.cli.lazy import LazyGroup
 
 COMMANDS = {
     "checkpoint": ("muster.cli.plan.checkpoint", "How often to save, goodput and ETTR, the storage that it needs."),
+    "coldstart": ("muster.cli.plan.coldstart", "A cold start link by link, what removes each, the warm pool."),
     "fairshare": ("muster.cli.plan.fairshare", "Shares by hand, pooling against quotas, signs of gaming."),
     "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),

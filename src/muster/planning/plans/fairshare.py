@@ -112,8 +112,8 @@ class Fairshare(Question, frozen=True, kw_only=True):
                 "the pool.",
                 "Gangs of different sizes are no servers of one kind: a pool needs backfill to fill its gaps; simulate "
                 "it (muster simulate).",
-                "A pool without fair share lets one team take all: pooling means guaranteed quotas that may be borrowed, "
-                "and taken back.",
+                "A pool without fair share lets one team take all: pooling means guaranteed quotas that are lent, and "
+                "taken back.",
                 "A sign is no proof: a user with many small jobs may have many small jobs.",
             ),
             tuple(self._todo(signs, saved)),
