@@ -11,6 +11,7 @@ COMMANDS = {
     "coldstart": ("muster.cli.plan.coldstart", "A cold start link by link, what removes each, the warm pool."),
     "fairshare": ("muster.cli.plan.fairshare", "Shares by hand, pooling against quotas, signs of gaming."),
     "hybrid": ("muster.cli.plan.hybrid", "A fleet on Slurm, Kubernetes or both: the best split, and what it costs."),
+    "image": ("muster.cli.plan.image", "How long an image takes to arrive, layer by layer, on one node or a fleet."),
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),
     "reserved": ("muster.cli.plan.reserved", "Commitments from the demand duration curve, and the rest above."),
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
