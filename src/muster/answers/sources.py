@@ -19,6 +19,9 @@ from muster.traces.files import read_head
 from muster.traces.snapshots import holds_document
 from muster.traces.trace import Skipped
 
+_MOST_SAID = 8
+"""So many things that are not read are said one by one."""
+
 
 def _unheard(text: str) -> None:
     """Nobody listens."""
@@ -71,11 +74,24 @@ def read_source(
 
         return open_slurm(source, warn)[:2]
     if files := slurm_source(source):
-        from muster.answers.slurm import reading_of
-        from muster.traces.slurm import read_slurm_files
-
-        return reading_of(read_slurm_files(files))[:2]
+        return _shown(files, warn)
     return read_snapshot_and_skipped(source)
+
+
+def _shown(files: str, warn: Callable[[str], None]) -> tuple[Snapshot, tuple[Skipped, ...]]:
+    """The snapshot of files that Slurm's commands wrote; what of them is not read is said, or else is left out."""
+    from muster.answers.slurm import reading_of
+    from muster.traces.slurm import read_slurm_files
+
+    world = read_slurm_files(files)
+    snapshot, skipped = reading_of(world)[:2]
+    if warn is _unheard:
+        return snapshot, (*skipped, *(Skipped(files, 0, "not read", each) for each in world.unread))
+    for each in world.unread[:_MOST_SAID]:
+        warn(f"not read: {each}")
+    if len(world.unread) > _MOST_SAID:
+        warn(f"not read: {len(world.unread) - _MOST_SAID:,} more such things")
+    return snapshot, skipped
 
 
 def slurm_source(source: str) -> str:

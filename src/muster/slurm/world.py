@@ -30,6 +30,7 @@ class SlurmWorld(Struct):
         nodes, jobs, partitions, reservations, associations, qos, switches: its records; empty where they were not read.
         config: parameters of ``scontrol show config`` or slurm.conf by name.
         missing: what could not be read, and why.
+        unread: of files, what is damaged or no output of Slurm: file, line and why.
         version: such as ``22.05.8``; empty: not told.
     """
 
@@ -45,6 +46,7 @@ class SlurmWorld(Struct):
     config: Mapping[str, str] = field(default_factory=_nothing)
     missing: dict[str, str] = field(default_factory=_nothing)
     version: str = ""
+    unread: list[str] = field(default_factory=list[str])
 
     def option(self, parameter: str, name: str) -> str | None:
         """The value of ``name=`` within a parameter such as SchedulerParameters; empty for a flag; None: not set."""
