@@ -14,6 +14,7 @@ COMMANDS = {
     "image": ("muster.cli.plan.image", "How long an image takes to arrive, layer by layer, on one node or a fleet."),
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),
     "pool": ("muster.cli.plan.pool", "Training and serving in one pool: slack, reclaim, SLO risk, gain."),
+    "multicloud": ("muster.cli.plan.multicloud", "One job over several sites, outer steps, or whole jobs with data."),
     "reserved": ("muster.cli.plan.reserved", "Commitments from the demand duration curve, and the rest above."),
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
