@@ -241,3 +241,11 @@ def test_a_terminal_obeys_nothing_of_a_record(words: str, tmp_path: Path) -> Non
     code, told = run(f"slurm efficiency {words} --from {shlex.quote(str(tmp_path / 'week.txt'))}")
     assert (code, "\\x1b]0;mine\\x07" in told) == (0, True)
     assert not [each for each in told if not each.isprintable() and each != "\n"]
+
+
+@pytest.mark.parametrize("option", ["--since=now-1days", "--until=2026-11-01"])
+def test_times_that_a_file_cannot_be_asked_for_are_refused(option: str) -> None:
+    done = CliRunner().invoke(main, ["slurm", "efficiency", "--from", str(RECORDED), option])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.field == option.partition("=")[0]
+    assert CliRunner().invoke(main, ["slurm", "efficiency", "--from", str(RECORDED)]).exit_code == 0

@@ -20,6 +20,7 @@ from muster.slurm.config.findings import Finding, Workload
 from muster.slurm.config.fleet import fleet_of
 from muster.slurm.config.generate import Wanted, generate
 from muster.traces import read_fleet
+from muster.traces.files import write_together
 
 IDLE = Workload(0, 0, 0, 0.0, 0)
 
@@ -213,3 +214,29 @@ def test_models_that_begin_alike_have_types_of_their_own() -> None:
         "A100-PCIe-40GB",
         "A100-SXM4-80GB",
     ]
+
+
+def test_files_are_written_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"slurm.conf": "a\n", "gres.conf": "b\n", "topology.conf": "c\n"}
+    write_together(files, tmp_path / "new" / "etc")
+    assert {each.name: each.read_text() for each in (tmp_path / "new" / "etc").iterdir()} == files
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "gres.conf").write_text("mine\n")
+    with pytest.raises(InputError, match=r"gres\.conf: is there already"):
+        write_together(files, there)
+    assert [each.name for each in there.iterdir()] == ["gres.conf"]
+    (there / "gres.conf").unlink()
+    move = Path.rename
+
+    def full(self: Path, target: Path) -> Path:
+        if self.name == "topology.conf":
+            raise OSError(28, "No space left on device")
+        return move(self, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    for folder in (there, tmp_path / "other"):
+        with pytest.raises(InputError, match="No space left on device"):
+            write_together(files, folder)
+    assert list(there.iterdir()) == []
+    assert not (tmp_path / "other").exists()

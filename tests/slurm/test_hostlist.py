@@ -50,8 +50,8 @@ WRONG = (
     ("gpu1,,gpu2", "empty name"),
     ("gpu1, gpu2", "blank"),
     ("", "empty name"),
-    ("gpu[0-1000000]", "more than 1,000,000"),
-    ("r[1-2000]n[1-2000]", "more than 1,000,000"),
+    ("gpu[0-65536]", "more than 65,536"),
+    ("r[1-2000]n[1-2000]", "more than 65,536"),
 )
 
 

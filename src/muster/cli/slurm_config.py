@@ -157,18 +157,11 @@ def _fleet(source: FleetSource) -> Fleet:
 def _write(files: dict[str, str], out: str) -> None:
     from pathlib import Path
 
+    from muster.traces.files import write_together
+
     if not out:
         raise InputError("names no folder", field="--out", hint="such as new-etc, or . for this one")
-    folder = Path(out)
-    there = next((name for name in files if (folder / name).exists()), None)
-    if there is not None:
-        raise InputError("is there already", file=str(folder / there), hint="name another folder, or move it away")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text)
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror or error})", file=out) from None
+    write_together(files, Path(out))
     say(f"wrote {', '.join(files)} to {out}; next: muster slurm config check {out}")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import Column, emit, emit_document, output_option, print_table, printable, tell, thousands
+from muster.cli.source import is_typed
 from muster.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,8 +50,15 @@ def _fields(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--cluster", type=click.Choice(("slurm",)), default="slurm", show_default=True, help="This machine's sacct."
 )  # fmt: skip
 @click.option("--by", type=click.Choice(("job", "user", "account", "partition")), default=None, help="[default: user]")
-@click.option("-S", "--since", default="now-7days", show_default=True, metavar="TIME", help="As sacct -S takes it.")
-@click.option("-E", "--until", metavar="TIME", help="As sacct -E takes it.")
+@click.option(
+    "-S",
+    "--since",
+    default="now-7days",
+    show_default=True,
+    metavar="TIME",
+    help="As sacct -S takes it; not with --from.",
+)
+@click.option("-E", "--until", metavar="TIME", help="As sacct -E takes it; not with --from.")
 @click.option("-u", "--user", metavar="USER", help="Only jobs of this user.")
 @click.option("-A", "--account", metavar="NAME", help="Only jobs of this account.")
 @click.option("-p", "--partition", metavar="NAME", help="Only jobs of this partition.")
@@ -73,6 +81,12 @@ def command(
     from muster.answers.efficiency import advice, efficiency
 
     del cluster  # there is one kind, and sacct of this machine tells of it
+    for name in ("since", "until") if source is not None else ():
+        if is_typed(name):
+            hint = (
+                f"the file holds what sacct was asked for; ask it again with sacct -{'S' if name == 'since' else 'E'}"
+            )
+            raise InputError("counts where sacct is asked, and a file is given", field=f"--{name}", hint=hint)
     found = [job for job in _jobs(jobs, source, since, until) if all(getattr(job, key) == value for key, value in
              only.items() if value is not None)]  # fmt: skip
     if jobs:

@@ -74,7 +74,7 @@ def source_options(function: _Function) -> _Function:
     @functools.wraps(function)
     def with_source(*args: Any, **given: Any) -> Any:
         cluster = {name: given.pop(name) for name in _CLUSTER}
-        source = named_source(given.pop("source"), cluster, typed=_is_typed("source"))
+        source = named_source(given.pop("source"), cluster, typed=is_typed("source"))
         if source is None:
             raise InputError(f"no source is named; say {_how()}")
         return function(*args, source=source, **given)
@@ -103,7 +103,7 @@ def fleet_options(function: _Function) -> _Function:
     def with_fleet(*args: Any, **given: Any) -> Any:
         cluster = {name: given.pop(name) for name in _CLUSTER}
         spec, at, source = given.pop("spec"), given.pop("at"), given.pop("source")
-        typed = _is_typed("source")
+        typed = is_typed("source")
         if spec is not None and (typed or (_live(cluster).context or _live(cluster).kubeconfig)):
             raise InputError("SPEC and another source are named", hint="leave out one of them")
         if spec is not None and spec.startswith(_SOURCES):
@@ -170,7 +170,8 @@ def _live(cluster: Mapping[str, Any]) -> Live:
     return Live(*(cluster.get(name) or before.get(name) or "" for name in _LIVE))
 
 
-def _is_typed(name: str) -> bool:
+def is_typed(name: str) -> bool:
+    """Whether an option of this command stands on the command line."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 

@@ -12,8 +12,8 @@ from itertools import product
 
 from muster.errors import InputError
 
-MOST_NAMES = 1_000_000
-"""A hostlist of more is a slip of the pen."""
+MOST_NAMES = 64 * 1024
+"""A hostlist of more is a slip of the pen: Slurm itself takes no range of more (MAX_RANGE, src/common/hostlist.c)."""
 
 _HINT = "such as gpu[01-16], gpu[1,3,5-8] or gpu01,gpu02"
 _PART = re.compile(r"\[([^][]*)\]|([^][,]+)")

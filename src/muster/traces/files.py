@@ -6,7 +6,10 @@ import contextlib
 import gzip
 import io
 import os
+import shutil
+import tempfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -112,6 +115,41 @@ def check_target(path: str, field: str | None = None) -> None:
     except OSError as error:
         what = f"cannot be written ({error.strerror or error})"
         raise InputError(what, file=path if len(path) <= 200 else f"{path[:197]}...", field=field) from None
+
+
+def write_together(files: Mapping[str, str], folder: Path) -> None:
+    """Write files into a folder, made where it is not there: all of them, or none, and none that is there already.
+
+    They are written aside first, and moved when all are whole. Raises `InputError`.
+    """
+    there = next((name for name in files if os.path.lexists(folder / name)), None)
+    if there is not None:
+        raise InputError("is there already", file=str(folder / there), hint="name another folder, or move it away")
+    aside: Path | None = None
+    moved: list[Path] = []
+    done = False
+    try:
+        made = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            aside = Path(tempfile.mkdtemp(prefix=".muster-", dir=folder))
+            for name, text in files.items():
+                (aside / name).write_text(text)
+            for name in files:
+                (aside / name).rename(folder / name)
+                moved.append(folder / name)
+            done = True
+        finally:
+            if not done:
+                for path in moved:
+                    path.unlink(missing_ok=True)
+            if aside is not None:
+                shutil.rmtree(aside, ignore_errors=True)
+            if made and not done:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror or error})", file=str(folder)) from None
 
 
 def pack(data: bytes, path: str) -> bytes:
