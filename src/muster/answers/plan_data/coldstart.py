@@ -66,7 +66,7 @@ def _of_lines(text: str) -> Iterator[float | None]:
         if isinstance(value, (int, float)):
             yield float(value) / 1000
         else:
-            yield _moment(str(value)) if value is not None else None
+            yield moment_of(str(value)) if value is not None else None
 
 
 def _of_csv(text: str, path: str) -> Iterator[float | None]:
@@ -76,11 +76,11 @@ def _of_csv(text: str, path: str) -> Iterator[float | None]:
     if column is None:
         return
     for row in reader:
-        yield _moment((row.get(column) or "").strip())
+        yield moment_of((row.get(column) or "").strip())
 
 
-def _moment(text: str) -> float | None:
-    """Seconds of a number or a date."""
+def moment_of(text: str) -> float | None:
+    """Seconds of a number or a date; None: it is neither."""
     try:
         value = float(text)
         return value if math.isfinite(value) else None

@@ -15,6 +15,7 @@ COMMANDS = {
     "lora": ("muster.cli.plan.lora", "LoRA tenants on shared bases: packing, slots, seconds to save, charges."),
     "pool": ("muster.cli.plan.pool", "Training and serving in one pool: slack, reclaim, SLO risk, gain."),
     "multicloud": ("muster.cli.plan.multicloud", "One job over several sites, outer steps, or whole jobs with data."),
+    "notebooks": ("muster.cli.plan.notebooks", "GPUs for notebook users: sharing, idle ones taken, false stops."),
     "reserved": ("muster.cli.plan.reserved", "Commitments from the demand duration curve, and the rest above."),
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
