@@ -124,12 +124,12 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
                 "Users come together (nine o'clock, a course, a deadline): --open must be of the busiest hour, not of "
                 "the day; --from takes what was seen, with its peaks.",
                 "Idle is judged by HTTP activity or kernel state alone: an open tab is never idle, a busy "
-                "kernel may be culled. Ask kernel state, GPU activity (DCGM_FI_PROF_GR_ENGINE_ACTIVE) and GPU memory together.",
+                "kernel may be culled. Ask kernel state, GPU activity (DCGM_FI_PROF_GR_ENGINE_ACTIVE) and its memory.",
                 "A long cell that waits for data counts as work here; it holds a GPU that does nothing "
                 "(muster plan utilization).",
                 "f is the mean over a session. In the morning more of those that are open are at work, and hold "
                 "more; at night more are tails.",
-                "People stop by the clock: a long pause at the end then ends the session and nobody comes back from it; "
+                "People stop by the clock: a long pause at the end then ends the session, and nobody comes back; "
                 "false stops are then fewer than told, about half as many at an hour in the example.",
                 "Pauses are taken as alike for all users; few heavy ones may meet most of the false stops.",
                 "Time-slicing walls nothing off: one notebook's memory error or leak stops the others.",
