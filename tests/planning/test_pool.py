@@ -87,7 +87,7 @@ def test_the_usual_day_is_what_it_says() -> None:
 
 
 def test_real_requests(shared_data: Callable[[str], Path]) -> None:
-    """Azure's code trace: its worst minute has 4.2 times the mean. Lending minute by minute costs more than it gives."""
+    """Azure's code trace: its worst minute has 4.2 times the mean. Lending costs more than it gives."""
     log = str(shared_data("serving/azure_llm_2023_code.csv"))
     found = read_requests(log, {"per_gpu": "0.2/s", "step_s": "60s"}).values
     demand = found["demand"]

@@ -118,8 +118,8 @@ class Pool(Question, frozen=True, kw_only=True):
                 f"Do not lend: training would have {figure(-gains)} GPUs less than beside a serving fleet of its own."
             )
         return (
-            f"Keep a slack of {figure(slack)} GPUs: training gets {figure(gains)} GPUs more than beside a serving fleet "
-            f"of its own, and {short}."
+            f"Keep a slack of {figure(slack)} GPUs: training gets {figure(gains)} GPUs more than beside a serving "
+            f"fleet of its own, and {short}."
         )
 
     def headline(self) -> float:
