@@ -20,6 +20,7 @@ COMMANDS = {
     "rollout": ("muster.cli.plan.rollout", "Waves of a driver upgrade: canaries, drains, images, rollback points."),
     "sandboxes": ("muster.cli.plan.sandboxes", "Hosts for walled-in sessions: which limit binds, by trust."),
     "sharing": ("muster.cli.plan.sharing", "MIG, MPS or time-slicing: GPUs for workloads that need a part of one."),
+    "spares": ("muster.cli.plan.spares", "Warm and cold spares, by domain, and what a minute of recovery costs."),
     "spot": ("muster.cli.plan.spot", "Gangs on spot: breaks, break-even, deadlines, what must never be there."),
     "stranded": ("muster.cli.plan.stranded", "GPUs that no placement can use, why, and what wins them back."),
     "topology": ("muster.cli.plan.topology", "A training step on whole or split nodes, and what must stand together."),

@@ -210,7 +210,7 @@ class Spot(Question, frozen=True, kw_only=True):
         told: list[str] = []
         if self.ratio < limit:
             every = TIME.show(self._interval(breaks))
-            told.append(f"Put it on spot, saving every {every}; catch the notice (2 min on AWS, 30 s on GCP and Azure) and "
+            told.append(f"Put it on spot, saving every {every}; catch the notice (2 min on AWS, 30 s on others) and "
                         "save once more.")  # fmt: skip
         else:
             told.append("Keep it on on-demand, or save faster: muster plan checkpoint.")
