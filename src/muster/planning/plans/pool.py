@@ -105,6 +105,7 @@ class Pool(Question, frozen=True, kw_only=True):
                 "The next weeks are not like the demand that was given: a launch grows faster than any day before.",
                 "Growth is told to the controller without delay: if it acts on queues that have built up, add that "
                 "delay to --notice.",
+                "A reclaim that is shorter than a step counts as a step: give --demand in finer steps.",
                 "Training cannot use single GPUs that come and go: gangs need whole nodes, so lend in nodes.",
                 "Replicas share the store and registry when many start at once: the cold start is then longer.",
             ),
@@ -201,8 +202,10 @@ class Pool(Question, frozen=True, kw_only=True):
             return ["Do not lend: what comes back in time is less than what stopping costs.",
                     "Shorten the reclaim first: muster plan coldstart."]  # fmt: skip
         return [
-            f"Set the serving queue's headroom to {figure(slack)} GPUs and reclaim_s to {sum(self._parts()):.0f} in "
-            "the scheduler's configuration: it restores the slack before anybody waits.",
+            f"Scale serving to its demand and {figure(slack)} GPUs of replicas beyond it: that slack must be warm.",
+            f"The serving queue's nominal quota: {figure(max(self.demand) + slack)} GPUs, so that it gets back what it "
+            "lent when a replica asks. Headroom (reclaim_s, ramp_gpus_per_s) instead of warm replicas keeps GPUs free "
+            f"but cold: each rise then waits for {TIME.show(self.cold_s)}.",
             "Lend to work that saves often and restarts fast; muster plan checkpoint.",
             "Shorten the cold start: each minute of reclaim costs slack (see the second table).",
             "Watch the share of time in which serving is short, not the utilisation alone.",
