@@ -127,7 +127,21 @@ def test_a_gpu_of_two_tenants_is_counted_once(tmp_path: Path) -> None:
     assert sum(parse_use(each).gpus for each in found.values["use"]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("text", ["", "hello", "{}", '{"data": 3}', "gpu,tenant\n0,a\n", "DCGM_FI_DEV_GPU_UTIL{} x"])
+def test_a_gpu_that_was_held_for_a_part_of_the_window_counts_for_that_part(tmp_path: Path) -> None:
+    """GPU 0: three samples with nobody, one with a; GPU 1: always b. Held: 1.25 of 2, and a's part is a quarter."""
+    file = tmp_path / "it.csv"
+    file.write_text("gpu,tenant,gpu_util\n0,,0\n0,,0\n0,,0\n0,a,80\n" + "1,b,50\n" * 7)
+    found = read_utilization(str(file), {})
+    assert found.values["allocated"] == pytest.approx(1.25 / 2)
+    read = {use.tenant: use for use in map(parse_use, found.values["use"])}
+    assert (read["a"].gpus, read["a"].gpu_util) == pytest.approx((0.25, 0.8))
+    assert read["b"].gpus == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "hello", "{}", '{"data": 3}', "gpu,tenant\n0,a\n", "gpu,tenant,gpu_util\n0,a,-\n", "DCGM_FI_DEV_GPU_UTIL{} x"],
+)
 def test_what_holds_no_metrics_is_told(text: str, tmp_path: Path) -> None:
     file = tmp_path / "it"
     file.write_text(text)

@@ -44,12 +44,13 @@ _COLUMNS = {
 class GpuSample(Struct, frozen=True):
     """A GPU in the mean over the samples: shares of 1; ``tenant`` is empty where no pod has it.
 
-    ``values`` has some of ``util``, ``sm``, ``tensor``, ``dram``, ``memory``.
+    ``values`` has some of ``util``, ``sm``, ``tensor``, ``dram``, ``memory``; ``samples`` is how often it was seen so.
     """
 
     gpu: str
     tenant: str
     values: dict[str, float]
+    samples: int = 1
 
 
 class GpuSamples(Struct, frozen=True):
@@ -66,7 +67,11 @@ _Row = tuple[str, str, str, float]
 
 def read_gpu_samples(path: str) -> GpuSamples:
     """Metrics from a file; raises `InputError` where there are none of GPUs."""
-    text = read_text(path)
+    return gpu_samples_of(read_text(path), path)
+
+
+def gpu_samples_of(text: str, path: str) -> GpuSamples:
+    """The same from a text; ``path`` is where it is from, for errors."""
     start = text.lstrip()[:1]
     if start in ("{", "[") and start:
         rows = list(_of_json(text, path))
@@ -95,7 +100,8 @@ def _averaged(rows: Iterable[_Row]) -> Iterator[GpuSample]:
         if used is not None and free is not None and used + free > 0:
             means["memory"] = used / (used + free)
         if "util" in means:
-            yield GpuSample(gpu, tenant, {name: min(1.0, max(0.0, value)) for name, value in means.items() if name})
+            shares = {name: min(1.0, max(0.0, value)) for name, value in means.items()}
+            yield GpuSample(gpu, tenant, shares, values["util"][1])
 
 
 def _labelled(labels: Mapping[str, str]) -> tuple[str, str]:
@@ -163,7 +169,7 @@ def _of_csv(text: str, path: str) -> Iterator[_Row]:
     if "gpu" not in titles or "util" not in known.values():
         return
     percent = {
-        short: any(float(row or 0) > 1.0 for row in _column(text, titles.index(title)))
+        short: any(value > 1.0 for value in _column(text, titles.index(title)))
         for title, short in known.items() if short not in ("used", "free")
     }  # fmt: skip
     for number, row in enumerate(reader, 2):
@@ -181,8 +187,10 @@ def _of_csv(text: str, path: str) -> Iterator[_Row]:
             yield cells["gpu"], tenant, short, value / 100 if percent.get(short) else value
 
 
-def _column(text: str, index: int) -> Iterator[str]:
+def _column(text: str, index: int) -> Iterator[float]:
+    """The numbers in a column; what is none is told when its row is read."""
     for row in list(csv.reader(io.StringIO(text)))[1:]:
-        cell = row[index].strip().rstrip("%") if index < len(row) else ""
-        if re.fullmatch(r"[\d.eE+-]+", cell):
-            yield cell
+        try:
+            yield float(row[index].strip().rstrip("%"))
+        except (ValueError, IndexError):
+            continue

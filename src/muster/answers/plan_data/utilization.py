@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from muster.answers.words import plural
 from muster.planning.question import FromData
 from muster.planning.utilization import Use, class_of, use_text
-from muster.traces.dcgm import GpuSample, read_gpu_samples
+from muster.traces.dcgm import GpuSample, GpuSamples, read_gpu_samples
 
 
 def read_utilization(path: str, given: Mapping[str, Any]) -> FromData:
     """Capacity, what is allocated, and the use of it by tenant and class; raises `InputError`."""
-    found = read_gpu_samples(path)
+    return _told(read_gpu_samples(path), path)
+
+
+def _told(found: GpuSamples, path: str) -> FromData:
+    seen = _seen(found.gpus)
     held = [each for each in found.gpus if each.tenant]
     gpus = {each.gpu for each in found.gpus}
-    owned = {each.gpu for each in held}
+    owned = sum(each.samples / seen[each.gpu] for each in held)
     counted = held or list(found.gpus)
     told: list[str] = []
     if not held:
@@ -29,23 +33,27 @@ def read_utilization(path: str, given: Mapping[str, Any]) -> FromData:
     values: dict[str, Any] = {
         "capacity": len(gpus),
         "healthy": 1.0,
-        "allocated": len(owned) / len(gpus) if held else 1.0,
+        "allocated": min(1.0, owned / len(gpus)) if held else 1.0,
         "running": 1.0,
-        "use": tuple(map(use_text, _grouped(counted))),
+        "use": tuple(map(use_text, _grouped(counted, seen))),
     }
     return FromData(values, dict.fromkeys(values, source), tuple(told))
 
 
-def _grouped(samples: list[GpuSample]) -> list[Use]:
-    """GPUs of one tenant and class together; a GPU that several share counts for each in part."""
-    sharers: dict[str, int] = {}
+def _seen(samples: Iterable[GpuSample]) -> dict[str, int]:
+    """How often each GPU was seen, whoever had it."""
+    found: dict[str, int] = {}
     for each in samples:
-        sharers[each.gpu] = sharers.get(each.gpu, 0) + 1
+        found[each.gpu] = found.get(each.gpu, 0) + each.samples
+    return found
+
+
+def _grouped(samples: Sequence[GpuSample], seen: Mapping[str, int]) -> list[Use]:
+    """GPUs of one tenant and class together; one that a tenant had in a part of the samples counts for that part."""
     groups: dict[tuple[str, str], list[tuple[float, Use]]] = {}
     for each in samples:
-        part = 1 / sharers[each.gpu]
         own = _use(each)
-        groups.setdefault((own.tenant, class_of(own)), []).append((part, own))
+        groups.setdefault((own.tenant, class_of(own)), []).append((each.samples / seen[each.gpu], own))
     return [_mean(tenant, some) for (tenant, _), some in groups.items()]
 
 
