@@ -8,12 +8,21 @@ from typing import Any
 from muster.answers.words import plural
 from muster.planning.question import FromData
 from muster.planning.utilization import Use, class_of, use_text
-from muster.traces.dcgm import GpuSample, GpuSamples, read_gpu_samples
+from muster.traces.dcgm import METRICS, GpuSample, GpuSamples, gpu_samples_of, read_gpu_samples
 
 
 def read_utilization(path: str, given: Mapping[str, Any]) -> FromData:
     """Capacity, what is allocated, and the use of it by tenant and class; raises `InputError`."""
     return _told(read_gpu_samples(path), path)
+
+
+def read_prometheus(url: str, given: Mapping[str, Any]) -> FromData:
+    """The same from Prometheus, of the last day; raises `InputError` and `ClusterError`."""
+    import time
+
+    from muster.backends.prometheus import query_range
+
+    return _told(gpu_samples_of(query_range(url, METRICS, time.time()), url), url)
 
 
 def _told(found: GpuSamples, path: str) -> FromData:

@@ -16,21 +16,23 @@ def _read(path: str, given: Mapping[str, Any]) -> FromData:
     return read_utilization(path, given)
 
 
+def _ask(url: str, given: Mapping[str, Any]) -> FromData:
+    from muster.answers.plan_data.utilization import read_prometheus
+
+    return read_prometheus(url, given)
+
+
 command = plan_command(
     Utilization,
     "The funnel from a fleet's capacity to the work that it does: what each gap costs, its class, what closes it.",
     (
         "muster plan utilization --from metrics.txt --price 2.5",
-        "curl -s node-1:9400/metrics > metrics.txt",
+        "muster plan utilization --prometheus http://localhost:9090 --price 2.5",
         "muster plan utilization --capacity 512 --use vision:gpus=200,util=0.9,sm=0.35",
     ),
     data=(
-        Data(
-            "--from",
-            "FILE",
-            "dcgm-exporter's text, Prometheus' JSON, or CSV.",
-            _read,
-        ),
+        Data("--from", "FILE", "dcgm-exporter's text, Prometheus' JSON, or CSV.", _read),
+        Data("--prometheus", "URL", "The last 24 hours of dcgm-exporter's metrics, from Prometheus.", _ask),
     ),
     notes="Classes: idle-held, starved, launch-bound, comm-bound, memory-bound, partial, mixed, good.",
 )
