@@ -39,6 +39,7 @@ SOURCES: dict[str, Source] = {
     "containerd-pull": Source("containerd CRI configuration (max_concurrent_downloads, max_concurrent_unpacks)", _READ),
     "soci-parallel": Source("awslabs/soci-snapshotter, parallel pull and unpack mode, suggested settings", _READ),
     "slacker": Source("Harter et al., Slacker: Fast Distribution with Lazy Docker Containers (FAST'16)", "2016-02"),
+    "operator-chain": Source("NVIDIA/gpu-operator a22dbf6 (states, probes, issue 707) and its docs", "2026-08-21"),
     "mps": Source("NVIDIA MPS guide, and NVIDIA/k8s-device-plugin 1b826ac (v0.20.0): at most 48 replicas", _READ),
     "go-nvml": Source("NVIDIA/go-nvml mock tables (pkg/nvml/mock/shared/gpus)", "2025"),
     "test-infra": Source("NVIDIA/k8s-test-infra 3b2b865, mock NVML configurations", "2026"),

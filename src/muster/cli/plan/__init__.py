@@ -7,6 +7,7 @@ import click
 from muster.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "bringup": ("muster.cli.plan.bringup", "From bare GPU nodes to usable GPUs: the chain, by operator and by hand."),
     "checkpoint": ("muster.cli.plan.checkpoint", "How often to save, goodput and ETTR, the storage that it needs."),
     "coldstart": ("muster.cli.plan.coldstart", "A cold start link by link, what removes each, the warm pool."),
     "fairshare": ("muster.cli.plan.fairshare", "Shares by hand, pooling against quotas, signs of gaming."),
