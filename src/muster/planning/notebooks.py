@@ -14,7 +14,8 @@ cells a user runs is taken not to depend on the pauses.
 
 Of U users, each with a notebook open at the busiest time with chance o, independently, Binomial(U, o) are open,
 Binomial(U, o f) hold a GPU, Binomial(U, o r) run a cell. GPUs for a share e of the time without: the least k with
-P(more than k) <= e. Where the numbers open were seen over time, the mean over them of Binomial(seen, f) counts instead.
+P(more than k) <= e. Where the numbers open were seen over time, the mean over them of Binomial(seen, f) counts instead,
+each weighted by itself: as those see it who have a notebook open.
 
 Sources: computed; lognormal partial expectation. Pauses of people at work have heavy tails, which a lognormal has.
 """
@@ -131,8 +132,10 @@ def places(weights: Mapping[int, float], chance: float, missed: float) -> int:
 
 
 def weights_of(seen: Sequence[float]) -> dict[int, float]:
-    """Share of the time for each number that was seen."""
+    """Weight of each number that was seen: its share of the notebooks' time, so that empty nights excuse nothing."""
     found: dict[int, float] = {}
-    for each in seen:
-        found[round(each)] = found.get(round(each), 0.0) + 1 / len(seen)
+    total = math.fsum(round(each) for each in seen)
+    for each in map(round, seen):
+        if each:
+            found[each] = found.get(each, 0.0) + each / total
     return found

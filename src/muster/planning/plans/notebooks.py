@@ -81,7 +81,7 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
     ] = 16e9
     trusted: Annotated[bool, Ask("", "users trust each other: no wall between their memory is needed")] = False
     missed: Annotated[
-        float, Ask("e", "share of the busiest time in which someone may find none", SHARE, least=1e-6, most=0.5,
+        float, Ask("e", "share of the busy time in which someone may find none", SHARE, least=1e-6, most=0.5,
                    usual="0.1% to 5%")
     ] = 0.01  # fmt: skip
 
@@ -104,7 +104,7 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
                 "n = w (1 - a) / E P;  false stops k = n P(P > T);  sessions that meet one 1 - e^-k",
                 "held f = (w - n E(P - T)+ + t (1 - e^(-T/t))) / (w + t);  works r = a w / (w + t)",
                 "places: least k with P(Binomial(U, o f) > k) <= e;  GPUs = places / places of a GPU",
-                "seen: the mean over N of P(Binomial(N, f) > k) in its place",
+                "seen: the mean over N, each weighted by N, of P(Binomial(N, f) > k) in its place",
             ),
             "binomial overlap; lognormal partial expectation; muster.planning.notebooks",
             tuple(self._steps(best, now)),
@@ -175,7 +175,7 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _weights(self) -> dict[int, float]:
-        """Numbers open and their share of the time, where they were seen; else all users, each open with chance o."""
+        """Numbers open and their weights, where they were seen; else all users, each open with chance o."""
         return weights_of(self.seen) if self.seen else {self.users: 1.0}
 
     @property
@@ -325,9 +325,9 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
                 "lent to batch work that saves its state."
             )
         else:
-            told.append(
-                f"A user's limit: one GPU. The queue's nominal quota: {self._gpus(best):,} GPUs, lent to batch work."
-            )
+            count = self._gpus(best)
+            quota = f"{count:,} GPU{'s' if count != 1 else ''}"
+            told.append(f"A user's limit: one GPU. The queue's nominal quota: {quota}, lent to batch work.")
         spare = places(weights, best.chance if self.seen else best.chance * self.open, max(1e-6, self.missed / 10))
         more = math.ceil(spare / best.per_gpu) - self._gpus(best)
         if more > 0:

@@ -115,7 +115,8 @@ class Sandboxes(Question, frozen=True, kw_only=True):
                 "Sessions touch their memory at different times: with swap on NVMe hosts held 1.25 to 2 times as many "
                 "in the same benchmark, and started three to five times as slowly.",
                 "Boots at once starve each other: six at a time on two cores made five fail; the limit of starts takes "
-                "them as spread.",
+                "them as spread, and CPU and starts each have all the cores: where both are near, add the CPU of a "
+                "start / L to --cpu.",
                 "The RuntimeClasses of Kata reserve 0.25 CPU a pod: where requests count, 8 cores hold 32 at most.",
                 "Above 110 pods a host raise maxPods, the pod network's range, ARP tables (gc_thresh), disks (150 GB "
                 "and more): failures were measured there first, not at memory.",
