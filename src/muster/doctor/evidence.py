@@ -45,7 +45,9 @@ class Sighting(Struct):
     quotes: list[Quote] = field(default_factory=list[Quote])
 
     def add(self, quote: Quote) -> None:
-        """Another one."""
+        """Another one; a line that two readers read is one."""
+        if any(each.line == quote.line and each.file == quote.file and each.text == quote.text for each in self.quotes):
+            return
         self.count += 1
         if len(self.quotes) < MOST_QUOTES:
             self.quotes.append(quote)

@@ -71,6 +71,18 @@ def facts_in(text: str) -> list[str]:
     return list(dict.fromkeys(needed or taken))
 
 
+def signals_in(text: str) -> list[str]:
+    """The signals that a condition asks for by ``seen("signal")``."""
+    if "seen(" not in text:
+        return []
+    calls = [each for each in ast.walk(parsed(text)) if isinstance(each, ast.Call)]
+    return [
+        str(each.args[0].value)
+        for each in calls
+        if isinstance(each.func, ast.Name) and each.func.id == "seen" and isinstance(each.args[0], ast.Constant)
+    ]
+
+
 def holds(text: str, facts: Mapping[str, Any]) -> bool | None:
     """Whether a condition holds; None where a fact that decides it is not there."""
     try:
@@ -118,11 +130,14 @@ def _value(node: ast.expr, facts: Mapping[str, Any]) -> Any:
 
 
 def _called(node: ast.Call, facts: Mapping[str, Any]) -> Any:
-    """``known("key")``: whether a fact is there; ``label("key", otherwise)``: a fact whose key is no name."""
+    """``known("key")``: whether a fact is there; ``get("key", otherwise)``: a fact whose key is no name;
+    ``seen("signal")``: whether a signal that is a line was seen."""
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     words = [_value(each, facts) for each in node.args]
     if name == "known":
         return words[0] in facts
+    if name == "seen":
+        return _fact(f"seen:{words[0]}", facts)
     if name == "get" and len(words) == 2:
         return facts.get(words[0], words[1])
     if name == "get" and len(words) == 1:

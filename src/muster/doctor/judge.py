@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from muster.doctor.evidence import Evidence, Sighting
+from muster.doctor.evidence import Evidence, Quote, Sighting
 from muster.doctor.expressions import facts_in, holds
 from muster.doctor.rules import Cause, Rules, Signal
 
 TRUST_ABSENCE_LINE, TRUST_ABSENCE_FACT = 0.5, 1.0
 """How far the absence of a line, and of a condition that was decided, is believed."""
 
-UNKNOWN_WEIGHT, UNKNOWN_SHOWS = 0.5, 0.12
+UNKNOWN_WEIGHT, UNKNOWN_SHOWS, UNKNOWN_HEALTHY = 0.5, 0.12, 0.8
 CERTAIN, LIKELY_FROM = 0.9, 0.45
 """Shares of the posterior from which a cause is called certain (with proof) and likely."""
 
@@ -50,14 +50,16 @@ def decide(rules: Rules, evidence: Evidence) -> dict[str, Decided]:
     facts = dict(evidence.values())
     kinds = evidence.kinds
     found: dict[str, Decided] = {}
+    for signal in rules.signals.values():  # lines first: conditions may ask whether they were seen
+        if not signal.when:
+            seen = True if signal.id in evidence.lines else False if kinds.intersection(signal.kinds) else None
+            found[signal.id] = Decided(signal, seen)
+            if seen is not None:
+                facts[f"seen:{signal.id}"] = seen
     for signal in rules.signals.values():
         if signal.when:  # what a piece does not say is only known where there is such a piece
             seen = holds(signal.when, facts) if kinds.intersection(signal.kinds) else None
-        elif signal.id in evidence.lines:
-            seen = True
-        else:
-            seen = False if kinds.intersection(signal.kinds) else None
-        found[signal.id] = Decided(signal, seen)
+            found[signal.id] = Decided(signal, seen)
     return found
 
 
@@ -73,7 +75,7 @@ def posterior(rules: Rules, decided: Mapping[str, Decided]) -> tuple[list[float]
 
 def rank(rules: Rules, decided: Mapping[str, Decided]) -> list[Ranked]:
     """The causes that are left, the most likely first; empty where no sign of a fault was seen."""
-    if not any(each.seen and each.signal.fault and not each.signal.note for each in decided.values()):
+    if not any(each.seen and is_fault(each.signal) for each in decided.values()):
         return []
     shares, _ = posterior(rules, decided)
     order = sorted(range(len(shares)), key=lambda at: (-shares[at], rules.causes[at].id))
@@ -101,17 +103,28 @@ def _log(cause: Cause, each: Decided) -> float:
     if each.seen is None or each.signal.note:
         return 0.0
     p = cause.shows_it(each.signal)
-    return math.log(p) if each.seen else math.log(1 - _trust(each.signal) * p)
+    return math.log(p) if each.seen else math.log(1 - trust(each.signal) * p)
 
 
 def _unknown_log(each: Decided) -> float:
     if each.seen is None or each.signal.note:
         return 0.0
-    p = UNKNOWN_SHOWS if each.signal.fault else 0.8
-    return math.log(p) if each.seen else math.log(1 - _trust(each.signal) * p)
+    p = unknown_shows(each.signal)
+    return math.log(p) if each.seen else math.log(1 - trust(each.signal) * p)
 
 
-def _trust(signal: Signal) -> float:
+def is_fault(signal: Signal) -> bool:
+    """Whether a signal by itself says that something is wrong."""
+    return signal.fault and not signal.note and not signal.hint
+
+
+def unknown_shows(signal: Signal) -> float:
+    """How often the cause that nobody thought of shows a signal."""
+    return UNKNOWN_SHOWS if signal.fault else UNKNOWN_HEALTHY
+
+
+def trust(signal: Signal) -> float:
+    """How far the absence of a signal is believed."""
     return TRUST_ABSENCE_LINE if signal.line else TRUST_ABSENCE_FACT
 
 
@@ -123,6 +136,13 @@ def quotes_of(signal: Signal, evidence: Evidence) -> Sighting:
     for key in facts_in(signal.when):
         for fact in evidence.facts.get(key, [])[-1:]:
             found.add(fact.quote)
+        for quote in evidence.lines.get(key, Sighting()).quotes[:1]:
+            found.add(quote)
+    if not found.quotes:  # it is what the output does not say
+        for piece in evidence.pieces:
+            if piece.kind in signal.kinds:
+                found.add(Quote(piece.file, piece.line, f"not in this output ({piece.kind})"))
+                break
     return found
 
 

@@ -16,7 +16,8 @@ from muster.doctor.secrets import redact
 GATES = (
     "NVRM", "Xid", "nvidia", "NVIDIA", "NVML", "nvml", "NCCL", "CUDA", "cuda", "CDI", "device", "GPU", "gpu", "gres",
     "Gres", "mlx5", "fabric", "Fabric", "kubelet", "slurm", "AER", "PCIe", "taint", "MPS", "MIG", "ibv_", "uverbs",
-    "containerd", "runtime", "plugin", "nvlink", "NVLink", "DCGM", "dcgm", "nouveau", "validat",
+    "containerd", "runtime", "Runtime", "plugin", "nvlink", "NVLink", "DCGM", "dcgm", "nouveau", "validat", "ACSCtl",
+    "volume-mounts", "compatibility", "systemd", "unsatisfied", "locked memory", "not yet initialized", "NodeCount",
 )  # fmt: skip
 """Each line that a signal means holds one of these (a test holds it)."""
 
@@ -27,15 +28,24 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "plugin-log",
         re.compile(
             r"Starting (?:FS|OS) watcher|Running with config|Starting GRPC server for '|Starting to serve '"
-            r"|Registered device plugin for '|Retrieving plugins|nvidia-device-plugin|Loading configuration"
+            r"|Registered device plugin for '|Retrieving plugins|Loading configuration"
             r"|marking device as unhealthy|Marking all devices as unhealthy|Incompatible (?:strategy|platform) detected"
         ),
     ),
     ("kubelet-log", re.compile(r"\bkubelet\[\d+\]|\bkubelet\b.*\bmanager\.go|device plugin with resource name")),
     ("containerd-log", re.compile(r"\bcontainerd\[\d+\]|\bcrio\[\d+\]|level=(?:info|warning|error|debug) msg=")),
-    ("fabricmanager-log", re.compile(r"nv-fabricmanager|nvidia-fabricmanager|fabric manager NVIDIA|FabricManager")),
+    ("fabricmanager-log", re.compile(r"nv-fabricmanager\[|fabric manager NVIDIA|FabricManager")),
     ("slurmd-log", re.compile(r"\bslurmd(?:\[\d+\])?: |\bslurmd-\w+: ")),
-    ("validator-log", re.compile(r"nvidia-operator-validator|nvidia-validator|waiting for nvidia container stack")),
+    (
+        "driver-manager-log",
+        re.compile(r"driver uninstallation process|Auto eviction of GPU pods|Shutting (?:down )?all GPU"),
+    ),
+    ("operator-log", re.compile(r"controllers\.(?:ClusterPolicy|Upgrade|ClusterPolicyController)|must-gather")),
+    ("journal", re.compile(r"\bsystemd\[1\]: ")),
+    (
+        "validator-log",
+        re.compile(r"nvidia-validator: |command \w+-validation|waiting for nvidia container stack|GPU resources are not "),
+    ),
 )  # fmt: skip
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")

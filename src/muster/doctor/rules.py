@@ -22,8 +22,9 @@ from muster.doctor.expressions import parsed
 LIKELY = {"always": 0.97, "usually": 0.8, "often": 0.5, "sometimes": 0.2, "rarely": 0.04, "never": 0.004}
 """How often a cause shows a signal."""
 
-BASE_FAULT, BASE_HEALTH = 0.02, 0.9
-"""How often signals are there that a cause does not name: signs of a fault, and signs of health."""
+BASE_FAULT, BASE_FAR, BASE_PROOF, BASE_HEALTH = 0.02, 0.01, 0.005, 0.9
+"""How often signals are there that a cause does not name: signs of a fault in its layer, in another layer, proofs of
+another cause, signs of health."""
 
 
 class Signal(Struct, frozen=True, forbid_unknown_fields=True, rename={"shown_by": "in"}):
@@ -37,6 +38,8 @@ class Signal(Struct, frozen=True, forbid_unknown_fields=True, rename={"shown_by"
         when: a condition on facts.
         fault: whether it is a sign of a fault; False: of health.
         note: of no weight for a cause, but worth to be told.
+        hint: of weight for causes, and by itself no fault, such as a version or a setting.
+        proof: some cause takes it for a proof; found by `load_rules`, not written in files, as is ``layer``.
     """
 
     id: str
@@ -46,6 +49,9 @@ class Signal(Struct, frozen=True, forbid_unknown_fields=True, rename={"shown_by"
     when: str = ""
     fault: bool = True
     note: bool = False
+    hint: bool = False
+    proof: bool = False
+    layer: str = ""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -84,7 +90,11 @@ class Cause(Struct, frozen=True, forbid_unknown_fields=True):
         word = self.shows.get(signal.id)
         if word is not None:
             return LIKELY[word]
-        return BASE_FAULT if signal.fault else BASE_HEALTH
+        if not signal.fault:
+            return BASE_HEALTH
+        if signal.proof:
+            return BASE_PROOF
+        return BASE_FAULT if signal.layer == self.layer else BASE_FAR
 
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +122,7 @@ class Command(Struct, frozen=True, forbid_unknown_fields=True):
         kind: of piece.
         run: the command; ``NODE`` stands for the node's name.
         where: ``cluster`` (any machine with access), ``node`` (on the node), ``pod``.
+        world: ``kubernetes`` or ``slurm`` where the command only exists there.
         effort: 1 is read at once by anybody, 3 needs root on the node or disturbs work.
     """
 
@@ -119,6 +130,7 @@ class Command(Struct, frozen=True, forbid_unknown_fields=True):
     run: str
     where: str = "cluster"
     effort: float = 1.0
+    world: str = ""
 
 
 class Rules(Struct, frozen=True):
@@ -140,7 +152,12 @@ def load_rules() -> Rules:
     ]
     layers.sort(key=lambda each: (each.order, each.layer))
     commands = msgspec.yaml.decode((folder / "commands.yaml").read_bytes(), type=tuple[Command, ...])
-    signals = {signal.id: signal for layer in layers for signal in layer.signals}
+    proofs = {name for layer in layers for cause in layer.causes for name in cause.proof}
+    signals = {
+        signal.id: msgspec.structs.replace(signal, proof=signal.id in proofs, layer=layer.layer)
+        for layer in layers
+        for signal in layer.signals
+    }
     causes = tuple(msgspec.structs.replace(each, layer=layer.layer) for layer in layers for each in layer.causes)
     rules = Rules(tuple(layers), signals, causes, {each.kind: each for each in commands})
     check(rules)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from muster.doctor.evidence import Evidence, Quote
-from muster.doctor.judge import Ranked, decide, quotes_of, rank
+from muster.doctor.judge import Ranked, decide, is_fault, quotes_of, rank
 from muster.doctor.next_command import Advice, next_commands
 from muster.doctor.rules import Rules, Signal, load_rules
 
@@ -87,7 +87,7 @@ def judge(evidence: Evidence, node: str = "", rules: Rules | None = None) -> Ver
     explained = {shown.id for finding in findings for shown in finding.supports}
     rest = [
         each.signal for each in decided.values()
-        if each.seen and each.signal.fault and not each.signal.note and each.signal.id not in explained
+        if each.seen and is_fault(each.signal) and each.signal.id not in explained
     ]  # fmt: skip
     noted = [each.signal for each in decided.values() if each.seen and each.signal.note]
     healthy = tuple(
@@ -97,7 +97,7 @@ def judge(evidence: Evidence, node: str = "", rules: Rules | None = None) -> Ver
         and not any(decided[name].seen is False for name in layer.healthy)
     )  # fmt: skip
     unsure = not findings or findings[0].called != "certain"
-    advice = tuple(_named(each, node) for each in next_commands(rules, decided)) if unsure else ()
+    advice = tuple(_named(each, node) for each in next_commands(rules, decided, kinds=about.kinds)) if unsure else ()
     notes = [*(f"note: {signal.says}" for signal in noted), *(f"not read: {each}" for each in about.unread)]
     others = [each for each in evidence.nodes if each != node]
     if others and node:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from muster.doctor.evidence import Evidence
-from muster.doctor.shapes import describe, kubernetes, pci, pods, slurm, smi
+from muster.doctor.shapes import describe, host, kubernetes, measured, pci, pods, slurm, smi, smi_xml
 
 Reader = Callable[[Evidence, str, Sequence[str], int], int]
 """``read(evidence, file, lines, at)``: read the block that begins at index ``at``; the number of lines that it has."""
@@ -25,7 +25,7 @@ class Block(Struct, frozen=True):
     read: Reader
 
 
-DOCUMENTS: tuple[Callable[[Evidence, str, str], bool], ...] = (kubernetes.read,)
+DOCUMENTS: tuple[Callable[[Evidence, str, str], bool], ...] = (host.read_checkpoint, smi_xml.read, kubernetes.read)
 
 BLOCKS: tuple[Block, ...] = (
     Block(r"Name: {6,}\S+$", describe.read),
@@ -40,6 +40,18 @@ BLOCKS: tuple[Block, ...] = (
     Block(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:3D|VGA|Bridge|\[?030)", pci.read),
     Block(r"NodeName=\S+", slurm.read),
     Block(r"apiVersion: ", kubernetes.read_block),
+    Block(r"(?:[●○×*] |Unit )nvidia-fabricmanager\.service", host.read_fabric_manager),
+    Block(r"\s*\[+plugins\.|\s*version = [23]$", host.read_containerd),
+    Block(r".*Found \d+ CDI devices", host.read_cdi),
+    Block(r"cdiVersion: ", host.read_cdi_spec),
+    Block(r".*\bls .*/run/nvidia/validations|\s*(?:\.?[a-z-]+-ready|workload-type)(?:\s|$)", host.read_validations),
+    Block(r"#\s*Avg bus bandwidth", measured.read_nccl_tests),
+    Block(r"\s*#bytes\s+#iterations\s+BW peak", measured.read_perftest),
+    Block(r"\s+GPU0\s+(?:GPU1|NIC0|mlx5|CPU)", measured.read_topo),
+    Block(r"\| Diagnostic\s+\| Result", measured.read_dcgmi),
+    Block(r"DCGM_(?:FI|EXP)_\w+\{", measured.read_exporter),
+    Block(r"\s*(?:NAMESPACE\s+)?LAST SEEN\s+TYPE\s+REASON", measured.read_events),
+    Block(r"devicePlugin:\s*$|USER-SUPPLIED VALUES:|COMPUTED VALUES:|deviceListStrategy:", measured.read_values),
 )
 
 _STARTS = re.compile("|".join(f"(?P<b{at}>{block.start})" for at, block in enumerate(BLOCKS)))

@@ -23,6 +23,7 @@ def read(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
     body = lines[at:end]
     if any(re.match(r"(?:Namespace|Node): {4,}", line) for line in body[:8]):
         evidence.pieces.append(Piece("pod-describe", file, at + 1))
+        _pod(evidence, file, body, at)
         return end - at
     sections = _sections(body)
     if not sections.keys() & {"Capacity", "Allocatable", "Taints", "Roles", "Conditions", "Labels"}:
@@ -40,9 +41,22 @@ def read(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
         amounts[section] = {found[1]: found[2].strip() for found in pairs if found}
         where[0] = at + first + 1 if rows else where[0]
     note_amounts(note, amounts["Capacity"], amounts["Allocatable"])
+    for line in sections.get("Allocated resources", (0, []))[1]:
+        words = line.split()
+        if len(words) >= 2 and words[0] == "nvidia.com/gpu" and words[1].isdigit():
+            note("gpus.requested", int(words[1]), line.strip())
     _labels(note, sections)
     _state(note, sections)
     return end - at
+
+
+def _pod(evidence: Evidence, file: str, body: Sequence[str], at: int) -> None:
+    """GPUs that a pod requests; only a description that has its end says that there are none."""
+    asked = [line for line in body if re.match(r"\s+nvidia\.com/\S+:\s+\d+", line)]
+    if asked or any(line.startswith("QoS Class:") for line in body):
+        quote = Quote(file, at + 1, asked[0].strip() if asked else "no nvidia.com resource in the pod's description")
+        evidence.add(Fact("pod.described", True, quote))
+        evidence.add(Fact("pod.gpus", sum(int(line.split()[-1]) for line in asked), quote))
 
 
 def _sections(body: Sequence[str]) -> dict[str, tuple[int, list[str]]]:

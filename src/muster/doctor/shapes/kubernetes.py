@@ -90,11 +90,23 @@ def _all(evidence: Evidence, file: str, objects: Sequence[Object], line: int) ->
             from muster.doctor.shapes.pods import read_pod
 
             read_pod(evidence, file, each, line)
+        elif kind == "ResourceSlice":
+            _slice(evidence, file, each, line)
         elif kind == "Event":
             evidence.pieces.append(Piece("events", file, line))
         for text in _messages(each):
             for part in text.split("\n"):
                 reader.take(part, line)
+
+
+def _slice(evidence: Evidence, file: str, each: Object, line: int) -> None:
+    """A slice of dynamic resource allocation: how many GPUs it publishes."""
+    spec = mapping(each.get("spec"))
+    if spec.get("driver") != "gpu.nvidia.com":
+        return
+    count, node = len(sequence(spec.get("devices"))), str(spec.get("nodeName") or "")
+    evidence.pieces.append(Piece("resourceslices", file, line, node))
+    evidence.add(Fact("dra.gpus", count, Quote(file, line, f"ResourceSlice of gpu.nvidia.com: {count} devices"), node))
 
 
 def _guessed(each: Object) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from muster.doctor.evidence import Evidence, Fact, Piece, Quote
+from muster.doctor.lines import LineReader
 from muster.doctor.secrets import redact
 
 _GRES = re.compile(r"\bGres=(?:\S*?,)?gpu(?::[\w.-]+)*:(\d+)")
@@ -27,5 +28,12 @@ def read(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
     if gres := _GRES.search(text):
         evidence.add(Fact("slurm.gpus", int(gres[1]), quote, name))
     if reason := re.search(r"\bReason=(.*?)(?: \[\S+@\S+\]| Comment=|$)", text):
+        by = re.search(r"\bReason=.*? \[([\w.-]+)@", text)
+        person = by is not None and by[1] not in ("root", "slurm")
+        evidence.add(Fact("slurm.by_person", person, quote, name))
         evidence.add(Fact("slurm.reason", reason[1], Quote(file, at + 1, redact(f"Reason={reason[1]}")), name))
+    reader = LineReader(evidence, file)  # GATES do not know what Slurm gives as a reason
+    for index in range(at, end):
+        if "Reason=" in lines[index] and "gres" not in lines[index]:
+            reader.take(lines[index], index + 1)
     return end - at

@@ -26,13 +26,14 @@ def read_table(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> 
     if head:
         _note(evidence, file, at + 1, lines[at], "smi.driver", head[2])
         _note(evidence, file, at + 1, lines[at], "smi.cuda", head[3].rstrip("|"))
-    count, end, errors, mig = 0, at + 1, 0, 0
+    count, end, errors, mig, exclusive = 0, at + 1, 0, 0, 0
     while end < len(lines) and (not lines[end].strip() or lines[end].lstrip()[:1] in "|+-"):
         if "Processes:" in lines[end]:
             break
         if _ROW.search(lines[end]):
             count += 1
         errors += "ERR!" in lines[end]
+        exclusive += "E. Process" in lines[end]
         mig += bool(re.search(r"\|\s+Enabled\s*\|?\s*$", lines[end]))
         end += 1
     last = end - 1
@@ -40,6 +41,7 @@ def read_table(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> 
         _note(evidence, file, last + 1, f"nvidia-smi lists {count} GPUs", "smi.gpus", count)
     _note(evidence, file, last + 1, f"{errors} lines with ERR!", "smi.errors", errors)
     _note(evidence, file, last + 1, f"MIG is on in {mig} GPUs", "smi.mig_on", mig)
+    _note(evidence, file, last + 1, f"{exclusive} GPUs take one process only", "smi.exclusive", exclusive)
     return end - at
 
 
@@ -109,10 +111,15 @@ def read_csv(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> in
     titles = [each.strip().split(" [")[0] for each in next(csv.reader([lines[at]]))]
     if not {"uuid", "pci.bus_id", "driver_version", "gpu_bus_id", "memory.total"} & set(titles):
         return 1
-    end, lost = at + 1, 0
+    end, lost, narrow = at + 1, 0, False
     while end < len(lines) and lines[end].count(",") == len(titles) - 1:
         lost += "GPU is lost" in lines[end] or "Unknown Error" in lines[end]
         row = dict(zip(titles, (each.strip() for each in next(csv.reader([lines[end]]))), strict=True))
+        now, most = row.get("pcie.link.width.current", ""), row.get("pcie.link.width.max", "")
+        if now.isdigit() and most.isdigit() and (int(now) < int(most) or not narrow):
+            narrow = int(now) < int(most)
+            _note(evidence, file, end + 1, lines[end], "smi.pcie_width", int(now))
+            _note(evidence, file, end + 1, lines[end], "smi.pcie_width_max", int(most))
         if version := row.get("driver_version"):
             _note(evidence, file, end + 1, lines[end], "smi.driver", version)
         end += 1
