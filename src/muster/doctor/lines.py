@@ -44,7 +44,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("journal", re.compile(r"\bsystemd\[1\]: ")),
     (
         "validator-log",
-        re.compile(r"nvidia-validator: |command \w+-validation|waiting for nvidia container stack|GPU resources are not "),
+        re.compile(r"nvidia-validator: |command \w+-validation|for nvidia container stack|GPU resources are not "),
     ),
 )  # fmt: skip
 
