@@ -102,5 +102,12 @@ SOURCES: dict[str, Source] = {
     "cuda-notes": Source("NVIDIA CUDA Toolkit release notes, tables 2 and 3, and CUDA Compatibility guide", _READ),
     "upgrade-docs": Source("NVIDIA GPU Operator documentation, driver upgrades: about 4 minutes a node", "2026-08"),
     "azure-nhc": Source("Azure/azurehpc-health-checks 0e0a1ac, host-device floors", "2026"),
+    "gpu-boot": Source("Tensorfuse, cold starts of GPU nodes and lazy loading of images", "read 2026-08"),
+    "image-minutes": Source("AWS, quoted in Convox's documentation: 15 to 20 GB in 4 to 6 minutes", "read 2026-08"),
+    "vllm-start": Source("vLLM issues 19824 (Llama-70B FP8, 8 GPUs), 17280 and 20264", "2025"),
+    "weights-streamer": Source("run-ai/runai-model-streamer, docs/src/benchmarks.md", "read 2026-08"),
+    "modelexpress": Source("ModelExpress, docs/BENCHMARKS.md: DeepSeek-V4-Pro on 8 B200", "read 2026-08"),
+    "vllm-sleep": Source("llm-d fast model actuation: waking vLLM takes about 3 s for 64 GiB", "read 2026-08"),
+    "snapshots": Source("Modal, GPU memory snapshots", "read 2026-08"),
 }
 """Source key to document. A fact without a key here does not enter the catalog (a test holds it)."""

@@ -7,13 +7,16 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from muster.catalog import cold_starts as facts
+from muster.catalog.sources import SOURCES
 from muster.errors import InputError
 from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.quantities import BYTES, MONEY, NUMBER, PER_HOUR, RATE, SHARE, TIME, figure
 from muster.planning.question import Ask, Question, Worked
 from muster.planning.warm_pool import safe_utilisation, slots_by_price, slots_for_misses
 
-_VLLM = "vLLM issue 19824: Llama-70B FP8 on 8 GPUs"
+_BOOT = f"80 to 120 s: {SOURCES['gpu-boot']}"
+_VLLM = str(SOURCES[facts.START_SOURCE])
 
 
 class Link(Struct, frozen=True):
@@ -38,13 +41,13 @@ class Coldstart(Question, frozen=True, kw_only=True):
     planner = "coldstart"
     asks = "Where does a cold start spend its time, what removes it, and how many warm ones are enough?"
 
-    boot_s: Annotated[float, Ask("n", "boot of a node, if none is free", TIME, usual="0 to 5m", source="80 to 120 s",
-                                 option="boot")] = 100.0  # fmt: skip
+    boot_s: Annotated[float, Ask("n", "boot of a node, if none is free", TIME, usual="0 to 5m", source=_BOOT,
+                                 option="boot")] = facts.NODE_BOOT_S  # fmt: skip
     schedule_s: Annotated[float, Ask("q", "scheduling and binding", TIME, usual="0.1s to 10s", option="schedule")] = 1.0
     image_bytes: Annotated[float, Ask("I", "image, compressed", BYTES, usual="3GB to 20GB", option="image",
                                       source="vllm-openai: about 12 GB")] = 12e9  # fmt: skip
     pull: Annotated[float, Ask("p", "rate of pulling", RATE, above=True, usual="30MB/s to 1GB/s",
-                               source="4 to 6 minutes for 15 to 20 GB")] = 60e6  # fmt: skip
+                               source=str(SOURCES["image-minutes"]))] = facts.PULL_BYTES_PER_S  # fmt: skip
     unpacked_bytes: Annotated[float, Ask("U", "image, unpacked", BYTES, usual="6GB to 40GB", option="unpacked",
                                          source="vllm-openai 0.16: 26.3 GB")] = 26.3e9  # fmt: skip
     unpack: Annotated[float, Ask("k", "rate of unpacking", RATE, above=True, usual="100MB/s to 1GB/s",
@@ -53,18 +56,18 @@ class Coldstart(Question, frozen=True, kw_only=True):
         2.0
     )
     imports_s: Annotated[float, Ask("i", "import of the process, and checks of peers", TIME, usual="10s to 90s",
-                                    option="imports", source=f"{_VLLM}: P2P check 60 s and more")] = 75.0  # fmt: skip
+                                    option="imports", source=f"{_VLLM}: peers 60 s")] = facts.IMPORTS_S  # fmt: skip
     weight_bytes: Annotated[float, Ask("W", "weights that are read", BYTES, usual="2GB to 1.5TB", option="weights",
                                        source="70B in FP8")] = 70e9  # fmt: skip
     link: Annotated[float, Ask("l", "rate of reading them", RATE, above=True, usual="0.3GB/s to 30GB/s",
                                source="an example: object store, 1 GB/s")] = 1e9  # fmt: skip
     compile_s: Annotated[float, Ask("c", "compilation", TIME, usual="0 to 3m", option="compile",
-                                    source=f"{_VLLM}: dynamo 15 s, compile 70 s")] = 85.0  # fmt: skip
+                                    source=f"{_VLLM}: dynamo 15 s, compile 70 s")] = facts.COMPILE_S  # fmt: skip
     graphs_s: Annotated[
         float, Ask("g", "capture of CUDA graphs", TIME, usual="0 to 90s", option="graphs", source=_VLLM)
-    ] = 60.0
+    ] = facts.GRAPHS_S
     warmup_s: Annotated[float, Ask("w", "first requests, until it is fast", TIME, usual="5s to 60s", option="warmup",
-                                   source="vLLM issue 17280: 30 to 60 s")] = 40.0  # fmt: skip
+                                   source=f"{_VLLM}: 30 to 60 s")] = facts.WARM_UP_S  # fmt: skip
     ready_s: Annotated[
         float, Ask("y", "until the readiness probe sees it", TIME, usual="1s to 30s", option="ready")
     ] = 5.0
@@ -159,19 +162,21 @@ class Coldstart(Question, frozen=True, kw_only=True):
 
     def _remedies(self) -> list[Remedy]:
         """In the order in which they are usually taken; times as published, never longer than now."""
-        restore = self.weight_bytes / 5e9
-        wake = self.weight_bytes / 21e9
+        restore = self.weight_bytes / facts.LOCAL_DISK_BYTES_PER_S
+        peer, lazy = self.weight_bytes / facts.PEER_BYTES_PER_S, self.image_bytes / self.pull / facts.LAZY_GAIN
+        wake = self.weight_bytes / facts.WAKE_BYTES_PER_S
         return [
             Remedy("a node kept free", {"node boot": 0.0}, "one idle node"),
             Remedy("image on the node", {"pull": 0.0, "unpack": 0.0}, "disk; a pre-pull, or a boot disk with it"),
-            Remedy("image lazily loaded", {"pull": self.image_bytes / self.pull / 2, "unpack": 0.0},
+            Remedy("image lazily loaded", {"pull": lazy, "unpack": 0.0},
                    "SOCI, stargz, nydus; 1.5 to 3 times, or slower"),
-            Remedy("no check of peers", {"imports": 15.0}, "VLLM_SKIP_P2P_CHECK=1"),
-            Remedy("weights on local disk", {"weights": self.weight_bytes / 5e9}, "NVMe at 5 GB/s, filled before"),
-            Remedy("weights from a peer", {"weights": self.weight_bytes / 40e9}, "a running replica, RDMA"),
-            Remedy("compile cache kept", {"compile": 8.0}, "the cache on a volume, same versions"),
+            Remedy("no check of peers", {"imports": facts.IMPORTS_UNCHECKED_S}, "VLLM_SKIP_P2P_CHECK=1"),
+            Remedy("weights on local disk", {"weights": restore}, "NVMe at 5 GB/s, filled before"),
+            Remedy("weights from a peer", {"weights": peer}, "a running replica, RDMA"),
+            Remedy("compile cache kept", {"compile": facts.COMPILE_CACHED_S}, "the cache on a volume, same versions"),
             Remedy("no CUDA graphs", {"graphs": 0.0}, "slower decoding"),
-            Remedy("snapshot restored", {"imports": 2.0, "weights": restore, "compile": 0.0, "graphs": 0.0},
+            Remedy("snapshot restored", {"imports": facts.RESTORED_S, "weights": restore, "compile": 0.0,
+                                          "graphs": 0.0},
                    "driver 570, same GPU and spec; as much RAM"),
             Remedy("asleep in RAM", {"node boot": 0.0, "schedule": 0.0, "pull": 0.0, "unpack": 0.0, "container": 0.0,
                                      "imports": 0.0, "weights": wake, "compile": 0.0, "graphs": 0.0, "warm up": 1.0},
