@@ -127,5 +127,10 @@ def test_bad_input_is_one_line(words: list[str], what: str, capsys: pytest.Captu
 
 
 def test_a_model_without_a_measured_rate_is_refused() -> None:
-    with pytest.raises(InputError, match="achieved"):
-        derive(Placement(gpu="T4", gpus=8, tensor=1, pipeline=1))
+    with pytest.raises(InputError) as refused:
+        derive(Placement(gpu="MI300X", tensor=1, pipeline=1))
+    assert refused.value.field == "--achieved"
+    found = derive(Placement(gpu="MI300X", tensor=1, pipeline=1, achieved=500e12), sensitivity=False)
+    compute = next(each for each in found.steps if each.text.startswith("compute"))
+    tokens = 64 * 8192
+    assert compute.value == pytest.approx(6 * 70e9 * tokens / (64 * 500e12))

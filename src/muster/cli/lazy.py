@@ -33,6 +33,8 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """List the commands, if there are any, without importing them."""
+        if not self.modules:
+            return
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.modules.items()])

@@ -14,7 +14,7 @@ Source: Gilmore and Gomory, Operations Research 1961.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -36,19 +36,19 @@ class NodeType(Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def served_by_patterns(fleet: Fleet, pods: Mapping[PodShape, tuple[float, float]]) -> float | None:
+def served_by_patterns(fleet: Fleet, pods: Sequence[tuple[PodShape, float, float]]) -> float | None:
     """Useful GPUs of the best placement; None where there are too many patterns to look at.
 
     Args:
         fleet: schedulable nodes with healthy GPUs.
-        pods: shape to how many there are and the useful GPUs of all of them.
+        pods: shape, how many there are, and the useful GPUs of one.
     """
     if len(pods) > MOST_SHAPES:
         return None
     import numpy as np
     from scipy.optimize import linprog  # pyright: ignore[reportUnknownVariableType]
 
-    shapes = list(pods)
+    shapes = [shape for shape, _, _ in pods]
     named = {key for shape in shapes for key, _ in shape.node_selector}
     types = Counter(_type_of(node, named) for node in fleet)
     columns: list[tuple[int, tuple[int, ...]]] = []
@@ -61,13 +61,13 @@ def served_by_patterns(fleet: Fleet, pods: Mapping[PodShape, tuple[float, float]
         return None
     count = len(shapes)
     gain = np.zeros(count + len(columns))
-    gain[:count] = [-useful / number for number, useful in pods.values()]
+    gain[:count] = [-useful for _, _, useful in pods]
     upper = np.zeros((count + len(types), count + len(columns)))
     upper[:count, :count] = np.eye(count)
     upper[:count, count:] = -np.array([pattern for _, pattern in columns], float).T
     upper[count:, count:] = [[float(of == at) for of, _ in columns] for at in range(len(types))]
     limits = [0.0] * count + [float(nodes) for nodes in types.values()]
-    bounds: list[Any] = [(0, number) for number, _ in pods.values()] + [(0, None)] * len(columns)
+    bounds: list[Any] = [(0, number) for _, number, _ in pods] + [(0, None)] * len(columns)
     found: Any = linprog(gain, A_ub=upper, b_ub=limits, bounds=bounds, method="highs")
     return -float(found.fun)
 

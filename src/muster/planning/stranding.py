@@ -116,7 +116,8 @@ def _bounds(fleet: Fleet, asked: Sequence[Asked], sharing: str, *, models: bool)
     free: dict[str, Any] = {"cpu_milli": 0, "memory_bytes": 0, "gpu_models": (), "node_selector": ()}
     held: dict[str, Any] = {} if models else {"gpu_models": (), "node_selector": ()}
     rules = [free, {"cpu_milli": 0, "memory_bytes": 0, **held}, {"memory_bytes": 0, **held}, held]
-    yield _bounded(fleet, asked, sharing, free)
+    singles = [Asked(replace(each.shape, gpus=1), each.count * each.shape.gpus) for each in asked]
+    yield _bounded(fleet, singles, sharing, free)
     for at, changes in enumerate(rules):
         exact = served_by_patterns(fleet, _changed(asked, sharing, changes))
         if exact is not None:
@@ -125,14 +126,17 @@ def _bounds(fleet: Fleet, asked: Sequence[Asked], sharing: str, *, models: bool)
             yield _bounded(fleet, asked, sharing, changes) if at else _counts_bound(fleet, asked, sharing)
 
 
-def _changed(asked: Sequence[Asked], sharing: str, changes: dict[str, Any]) -> dict[PodShape, tuple[float, float]]:
-    """Shapes as they are given, to how many pods there are and the useful GPUs of all of them."""
-    found: dict[PodShape, tuple[float, float]] = {}
+def _changed(asked: Sequence[Asked], sharing: str, changes: dict[str, Any]) -> list[tuple[PodShape, float, float]]:
+    """Shapes as they are given, with how many pods there are and the useful GPUs of one.
+
+    Pods that take the same and do not use the same stay apart: the best placement prefers those that use more.
+    """
+    found: dict[tuple[PodShape, float], float] = {}
     for each in asked:
         shape = replace(each.shape, gpu_milli=taken_milli(each.shape.gpu_milli, sharing), **changes)
-        count, useful = found.get(shape, (0.0, 0.0))
-        found[shape] = (count + each.count, useful + each.count * each.shape.gpu_milli_total / WHOLE_GPU_MILLI)
-    return found
+        key = (shape, each.shape.gpu_milli_total / WHOLE_GPU_MILLI)
+        found[key] = found.get(key, 0.0) + each.count
+    return [(shape, count, useful) for (shape, useful), count in found.items()]
 
 
 def _bounded(fleet: Fleet, asked: Sequence[Asked], sharing: str, changes: dict[str, Any]) -> float:
@@ -140,41 +144,41 @@ def _bounded(fleet: Fleet, asked: Sequence[Asked], sharing: str, changes: dict[s
     from muster.planning.bound import allocation_bound
 
     found = _changed(asked, sharing, changes)
-    mix = ShapeMix(tuple(found), tuple(count for count, _ in found.values()))  # type: ignore[arg-type]
-    bound = allocation_bound(fleet, mix, None, [useful / count for count, useful in found.values()])
+    mix = ShapeMix(tuple(shape for shape, _, _ in found), tuple(count for _, count, _ in found))  # type: ignore[arg-type]
+    bound = allocation_bound(fleet, mix, None, [useful for _, _, useful in found])
     return bound.percent * bound.gpus / 100
 
 
 def _counts_bound(fleet: Fleet, asked: Sequence[Asked], sharing: str) -> float:
     """Useful GPUs if the GPUs of a pod must be on one node and nothing else matters: a program over counts.
 
-    maximise sum of w_k x_k;  x_k <= GPUs that pods of k GPUs take;  x_k <= sum over nodes' patterns of k a_kP z_gP;
-    sum of z_gP = nodes with g GPUs. Parts of a GPU count as so much of a single one, which can only help them.
+    maximise sum of u x_ku;  x_ku <= GPUs that pods of k GPUs with use u take;  sum over u of x_ku <= sum over nodes'
+    patterns of k a_kP z_gP;  sum of z_gP = nodes with g GPUs. Parts of a GPU count as so much of a single one, which
+    can only help them.
     """
     import numpy as np
     from scipy.optimize import linprog  # pyright: ignore[reportUnknownVariableType]
 
-    taken: defaultdict[int, float] = defaultdict(float)
-    useful: defaultdict[int, float] = defaultdict(float)
+    kinds: defaultdict[tuple[int, float], float] = defaultdict(float)  # GPUs of a pod, use of each, to GPUs taken
     for each in asked:
-        part = taken_milli(each.shape.gpu_milli, sharing) / WHOLE_GPU_MILLI
-        taken[each.shape.gpus] += each.count * each.shape.gpus * part
-        useful[each.shape.gpus] += each.count * each.shape.gpu_milli_total / WHOLE_GPU_MILLI
-    sizes = sorted(taken)
+        part = taken_milli(each.shape.gpu_milli, sharing)
+        kinds[each.shape.gpus, each.shape.gpu_milli / part] += each.count * each.shape.gpus * part / WHOLE_GPU_MILLI
+    rows = sorted(kinds)
+    sizes = sorted({size for size, _ in rows})
     nodes = Counter(node.healthy_gpus for node in fleet if node.healthy_gpus)
     columns = [(gpus, pattern) for gpus in sorted(nodes) for pattern in _patterns(gpus, sizes)]
-    width = len(sizes) + len(columns)
-    gain = np.zeros(width)
-    gain[: len(sizes)] = [-useful[size] / taken[size] for size in sizes]
-    upper = np.zeros((len(sizes) + len(nodes), width))
+    first = len(rows)
+    gain = np.zeros(first + len(columns))
+    gain[:first] = [-use for _, use in rows]
+    upper = np.zeros((len(sizes) + len(nodes), first + len(columns)))
     limits = np.zeros(len(sizes) + len(nodes))
-    for row, size in enumerate(sizes):
-        upper[row, row] = 1
-        upper[row, len(sizes) :] = [-size * pattern[row] for _, pattern in columns]
+    for at, size in enumerate(sizes):
+        upper[at, :first] = [float(size == other) for other, _ in rows]
+        upper[at, first:] = [-size * pattern[at] for _, pattern in columns]
     for at, gpus in enumerate(sorted(nodes)):
-        upper[len(sizes) + at, len(sizes) :] = [float(of == gpus) for of, _ in columns]
+        upper[len(sizes) + at, first:] = [float(of == gpus) for of, _ in columns]
         limits[len(sizes) + at] = nodes[gpus]
-    bounds = [(0, taken[size]) for size in sizes] + [(0, None)] * len(columns)
+    bounds = [(0, kinds[row]) for row in rows] + [(0, None)] * len(columns)
     found: Any = linprog(gain, A_ub=upper, b_ub=limits, bounds=bounds, method="highs")
     return -float(found.fun)
 

@@ -169,7 +169,7 @@ class Multicloud(Question, frozen=True, kw_only=True, dict=True):
         return [(job, site) for job, site in placed if site.name != job.home]
 
     def _answer(self, need: float, moved: list[tuple[Job, Site]], data: float, out: list[Job]) -> str:
-        told = f"Not as one job: a step over {len(self._sites)} sites takes {self.headline():.1f} times as long."
+        told = f"Not as one job: a step over {len(self._sites)} sites takes {figure(self.headline())} times as long."
         if self.headline() < 1.05:
             told = f"One job over {len(self._sites)} sites pays {100 * (self.headline() - 1):.1f} % of its step here."
         enough = "there is enough" if need <= self.link else f"there are {self.link * 8 / 1e9:.2g}"

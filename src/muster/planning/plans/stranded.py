@@ -172,9 +172,7 @@ class StrandedGpus(Question, frozen=True, kw_only=True, dict=True):
 
     def _answer(self, found: Stranded, causes: list[tuple[str, float]], fixes: list[tuple[str, float]]) -> str:
         if found.stranded < 0.5:
-            return (
-                f"None: a placement exists, as far as the bounds tell, that uses all {found.asked:,.0f} GPUs asked for."
-            )
+            return f"None: as far as the bounds tell, all {figure(found.asked)} GPUs that are asked for can be used."
         why = ", ".join(f"{lost:,.0f} by {rule}" for rule, lost in causes if lost >= 0.5)
         name, other = min(fixes, key=lambda each: each[1])
         won = found.stranded - other

@@ -14,7 +14,7 @@ from muster.planning.communication import Fabric, Spot, StepTime, TrainingJob, c
 from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.kinds_of_parallelism import Sent, kinds_sent
 from muster.planning.placed import Network, best_spots, spots_from, text_of, training_job
-from muster.planning.quantities import BYTES, SHARE, counts, figure, numbers
+from muster.planning.quantities import BYTES, FLOPS, SHARE, counts, figure, numbers
 from muster.planning.question import Ask, Question, Worked
 
 _PARAMETERS = numbers("parameters", "70e9")
@@ -50,7 +50,7 @@ class Placement(Question, frozen=True, kw_only=True, dict=True):
     ] = 8192
     micro_batch: Annotated[int, Ask("b", "sequences of a microbatch", counts("", "1"), least=1, usual="1 to 8")] = 1
     microbatches: Annotated[
-        int, Ask("m", "microbatches of a step and replica; 0: four a pipeline stage", counts("", "8"), usual="4 to 64")
+        int, Ask("m", "microbatches of a step and replica; 0: four a stage, or one", counts("", "8"), usual="4 to 64")
     ] = 0  # fmt: skip
     layers: Annotated[
         int, Ask("l", "layers; 0: those of a usual model of that size", counts("", "80"), usual="20 to 130", vary=())
@@ -59,6 +59,11 @@ class Placement(Question, frozen=True, kw_only=True, dict=True):
         int,
         Ask("h", "width; 0: that of a usual model of that size", counts("", "8192"), usual="2,048 to 20,000", vary=()),
     ] = 0
+    achieved: Annotated[
+        float | None,
+        Ask("F", "what a GPU reaches in this job, where the catalog does not know it", FLOPS, above=True,
+            usual="100TFLOPS to 1PFLOPS"),
+    ] = None  # fmt: skip
     zero3: Annotated[bool, Ask("z", "parameters are sharded too (ZeRO-3, FSDP)")] = False
     overlap: Annotated[
         float,
@@ -89,7 +94,8 @@ class Placement(Question, frozen=True, kw_only=True, dict=True):
         asked = Parallelism(
             self.tensor, self.pipeline, 0, self.expert, self.parameters, sequence=self.sequence,
             micro_batch=self.micro_batch, microbatches=self.microbatches, expert_layers=self.expert_layers,
-            top_k=self.top_k, layers=self.layers, hidden=self.hidden, zero3=self.zero3, overlap=self.overlap,
+            top_k=self.top_k, achieved_tflops=(self.achieved or 0.0) / 1e12,
+            layers=self.layers, hidden=self.hidden, zero3=self.zero3, overlap=self.overlap,
         )  # fmt: skip
         try:
             job = training_job(asked, self.gpus, self.gpu)
@@ -272,9 +278,10 @@ def _percent(share: float) -> str:
 
 
 def _as_option(error: InputError) -> InputError:
-    names = {"model": "--gpu", "nic": "--nic"}
+    names = {"model": "--gpu", "nic": "--nic", "achieved_tflops": "--achieved"}
     field = (error.field or "").lstrip(".")
-    return InputError(error.what, field=names.get(field, f"--{(field or 'gpu').replace('_', '-')}"), hint=error.hint)
+    hint = FLOPS.hint if field == "achieved_tflops" else error.hint
+    return InputError(error.what, field=names.get(field, f"--{(field or 'gpu').replace('_', '-')}"), hint=hint)
 
 
 _FORMULA = (
