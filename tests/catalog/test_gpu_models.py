@@ -18,6 +18,7 @@ from muster.catalog import (
     images,
     mps,
     near_names,
+    notebooks,
     sandboxes,
 )
 from muster.catalog.names import normalized
@@ -73,7 +74,7 @@ def test_each_source_is_used_and_has_a_date():
         used |= {table.memory_source} - {None}
     used |= {each.source for each in (*HOPS, *GEMMS, *FAILURE_RATES)} | {TRAINING_PART_SOURCE, WIDTH_A_LAYER_SOURCE}
     used |= {mps.SOURCE, cuda.SOURCE, sandboxes.SOURCE, "upgrade-docs"}
-    used |= set(cold_starts.SOURCE_KEYS)
+    used |= {*cold_starts.SOURCE_KEYS, notebooks.SOURCE}
     used |= {images.PULL_SOURCE, images.SOCI_SOURCE, images.READ_SOURCE, bringup.SOURCE}
     assert used == set(SOURCES)
     assert all(source.title and any(part.isdigit() for part in source.date) for source in SOURCES.values())

@@ -109,5 +109,8 @@ SOURCES: dict[str, Source] = {
     "modelexpress": Source("ModelExpress, docs/BENCHMARKS.md: DeepSeek-V4-Pro on 8 B200", "read 2026-08"),
     "vllm-sleep": Source("llm-d fast model actuation: waking vLLM takes about 3 s for 64 GiB", "read 2026-08"),
     "snapshots": Source("Modal, GPU memory snapshots", "read 2026-08"),
+    "notebook-culling": Source(
+        "zero-to-jupyterhub and Kubeflow notebook controller, defaults of culling", "read 2026-08"
+    ),
 }
 """Source key to document. A fact without a key here does not enter the catalog (a test holds it)."""

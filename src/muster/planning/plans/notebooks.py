@@ -12,6 +12,8 @@ from muster.catalog.gpu import Gpu
 from muster.catalog.mig import MigTable, mig_table
 from muster.catalog.mig_layouts import room_for
 from muster.catalog.names import find_gpu
+from muster.catalog.notebooks import HUB_EVERY_S, HUB_IDLE_S, KUBEFLOW_IDLE_MIN, SOURCE
+from muster.catalog.sources import SOURCES
 from muster.errors import InputError
 from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.notebooks import Pauses, Policy, places, policy, weights_of
@@ -69,8 +71,8 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
     idle_s: Annotated[
         float,
         Ask("T", "idle time after which the GPU is taken", TIME, above=True, usual="20m to 8h", option="idle",
-            source="zero-to-jupyterhub cull.timeout 3600 s, read 2026-08"),
-    ] = 3600.0  # fmt: skip
+            source=str(SOURCES[SOURCE])),
+    ] = HUB_IDLE_S  # fmt: skip
     never: Annotated[bool, Ask("", "take no idle GPU away")] = False
     stop_cost: Annotated[
         float, Ask("c", "what a false stop costs", numbers("GPU-hours", "2"), usual="0.5 to 10")
@@ -314,10 +316,10 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
         if self.never or not math.isclose(cheapest, self.idle_s):
             price = f"{figure(self.stop_cost)} GPU-hours a false stop"
             told.append(f"Take idle GPUs after {TIME.show(cheapest)}: that costs least at {price}.")
-        told.append(
-            f"zero-to-jupyterhub: cull.timeout {figure(cheapest).replace(',', '')}, cull.every 600; Kubeflow: "
-            f"ENABLE_CULLING true, CULL_IDLE_TIME {cheapest / 60:.0f} (minutes; it is 1440, and off, by default)."
-        )
+        hub = f"cull.timeout {cheapest:.0f}, cull.every {HUB_EVERY_S:.0f}"
+        kubeflow = f"ENABLE_CULLING true, CULL_IDLE_TIME {cheapest / 60:.0f}"
+        off = f"(minutes; it is {KUBEFLOW_IDLE_MIN}, and off, by default)"
+        told.append(f"zero-to-jupyterhub: {hub}; Kubeflow: {kubeflow} {off}.")
         if best.name.startswith("MIG"):
             resource = f"nvidia.com/{best.name.lower().replace(' ', '-')}"
             told.append(
