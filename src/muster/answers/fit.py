@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from muster.answers.forecast import Budget, Forecast, forecast
 from muster.answers.specs.base import Note, Specs
+from muster.answers.told import limited
 from muster.answers.view import View
 from muster.answers.why import Blocker, why
 from muster.engine.config import Config
@@ -134,6 +135,7 @@ class Asked(Struct, frozen=True):
     time_limit_s: float | None = None
     flavors: tuple[str, ...] = ()
     parallelism: Parallelism | None = None
+    user: str = ""
 
 
 class FitView(View):
@@ -239,12 +241,14 @@ def submitted(snapshot: Snapshot, specs: Specs, asked: Asked) -> tuple[tuple[Wor
             each,
             name=name,
             queue=queue,
+            user=asked.user or each.user,
             submitted_s=snapshot.taken_s,
             priority=each.priority if asked.priority is None else asked.priority,
             time_limit_s=each.time_limit_s if asked.time_limit_s is None else asked.time_limit_s,
             flavors=asked.flavors or each.flavors,
             parallelism=asked.parallelism or each.parallelism,
         )
+        workload = limited(snapshot, workload, submits=True)
         _check_flavors(snapshot, workload)
         check_parallelism(workload, "parallelism")
         found.append(workload)

@@ -10,6 +10,7 @@ import msgspec
 from muster.answers.documents import fix_document, start_document
 from muster.answers.fit import Answer, Changes, Fit, FitView
 from muster.answers.specs.base import Specs
+from muster.answers.told import said_of
 
 FIT = "muster.fit/v1"
 
@@ -46,6 +47,7 @@ def _job(each: Answer) -> dict[str, Any]:
         "pods": workload.pods,
         "gpu_milli": workload.gpu_milli,
         "fits": place is not None,
+        "slurm": msgspec.to_builtins(said_of(workload)),
         "pods_now": each.pods,
         "flavor": place.flavor if place else "",
         "borrowed_milli": place.borrowed_milli if place else 0,

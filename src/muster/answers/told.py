@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.model.snapshot import Snapshot
 from muster.model.workload import Workload
+from muster.slurm.limits import Limits, Met
 from muster.slurm.places import PARTITION
 from muster.slurm.reasons import fitted, reason_of
 
@@ -31,6 +34,23 @@ def said_of(workload: Workload) -> Said | None:
         partition=partition,
     )  # fmt: skip
     return Said(told.reason.code, told.reason.text, told.detail, told.reason.fix, command)
+
+
+def met_by(snapshot: Snapshot, workload: Workload, *, submits: bool = False) -> tuple[Met, ...]:
+    """The limits of users, accounts and single jobs that keep work from starting now; ``submits``: it is new."""
+    if not snapshot.limits:
+        return ()
+    models = {node.name: node.flavor for node in snapshot.fleet}
+    limits = Limits(snapshot.limits, snapshot.running, snapshot.pending, snapshot.taken_s, models)
+    return limits.met(workload, waits=not submits)
+
+
+def limited(snapshot: Snapshot, workload: Workload, *, submits: bool = False) -> Workload:
+    """Work as the scheduler that a snapshot was read from would hold it for a limit; itself where it would not."""
+    met = met_by(snapshot, workload, submits=submits)
+    if not met:
+        return workload
+    return replace(workload, told=met[0].told, not_before_s=max(workload.not_before_s, met[0].until_s))
 
 
 def may_be_released(workload: Workload) -> bool:

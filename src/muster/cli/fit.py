@@ -41,6 +41,7 @@ Exit codes: 0 all of it starts now, 1 not now, 2 bad input.
 @source_options
 @click.option("--explain", is_flag=True, help="Also the changes to the work by which it would start sooner.")
 @click.option("--queue", metavar="QUEUE", help="The queue, instead of the spec's.")
+@click.option("--user", metavar="USER", help="Whose it is: limits of users count for it.  [default: you]")
 @click.option("--priority", type=int, help="The priority, instead of the spec's.")
 @click.option("--time", "limit", metavar="TIME", help="The time limit, such as 90m or 2h, instead of the spec's.")
 @click.option("--flavor", "flavors", multiple=True, help="A flavor that it may use (repeatable, tried in this order).")
@@ -72,6 +73,10 @@ def command(
 
     view = view_of(source, at, settings)
     specs = _specs(spec, view.snapshot, given)
+    if view.snapshot.limits and not given["user"]:
+        import getpass
+
+        given["user"] = getpass.getuser()
     told, fitted = fit(view.snapshot, specs, view.config, _asked(given))
     waits = [each for each in told.answers if each.place is None][:MOST_EXPLAINED] if explain else []
     changes = [changes_that_fit(fitted, each, specs) for each in waits]
@@ -129,6 +134,7 @@ def _asked(given: dict[str, Any]) -> Asked:
         None if given["limit"] is None else seconds(given["limit"], "--time"),
         tuple(given["flavors"]),
         parallelism,
+        given["user"] or "",
     )
 
 
@@ -137,6 +143,7 @@ def _asked(given: dict[str, Any]) -> Asked:
 
 def _print(told: Fit, view: FitView, specs: Specs) -> None:
     from muster.answers.fit_words import delay, displacement, sentence, starts, where
+    from muster.answers.told import said_of
 
     several = len(told.answers) > 1
     if several:
@@ -149,6 +156,9 @@ def _print(told: Fit, view: FitView, specs: Specs) -> None:
         if number and not several:
             click.echo()
         tell(sentence(view, each, verdict=not several))
+        if (said := said_of(each.workload)) is not None:
+            tell(f"  Slurm would say {said.code}: {said.text}")
+            tell(f"  {said.detail}. {said.fix}{f'  {said.command}' if said.command else ''}")
         for title, text in where(each):
             tell(f"  {title:<10} {text}")
         for text in starts(view, each):

@@ -145,11 +145,11 @@ def show_why(view: View, told: Why, of: str = "") -> None:
         return
     if told.state == "starts":
         tell(f"{begin} has waited {span(waited)}{where}, and starts now.")
-        _print_said(workload)
+        _print_said(view, workload)
         _print_place(told)
         return
     tell(f"{begin} has waited {span(waited)}{where}.")
-    _print_said(workload)
+    _print_said(view, workload)
     first, *others = told.blockers
     tell(f"{first.text}  [{tag(first.reason)}]")
     for number, funnel in enumerate(told.funnels):
@@ -180,16 +180,21 @@ def _is_limited(view: View, workload: Workload) -> bool:
     return False
 
 
-def _print_said(workload: Workload) -> None:
+def _print_said(view: View, workload: Workload) -> None:
     """Slurm's own reason beside plain words, and what is to be done about it."""
-    from muster.answers.told import said_of
+    from muster.answers.told import met_by, said_of
 
     said = said_of(workload)
     if said is None:
         return
+    met = met_by(view.snapshot, workload)
+    of = next((each for each in met if each.limit.code == said.code), None)
     detail = f" ({said.detail})" if said.detail and said.detail != said.code else ""
+    detail = f" ({of.words})" if of and not detail else detail
     tell(f"Slurm says {said.code}: {said.text}{detail}")
     tell(f"  {said.fix}{f'  {said.command}' if said.command else ''}")
+    if met and of is None:
+        tell(f"  A limit stands before it, too: {met[0].limit.code} ({met[0].words}).")
 
 
 def _print_fixes(told: Why, of: str) -> None:

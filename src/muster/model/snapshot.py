@@ -17,6 +17,7 @@ from msgspec import Struct
 from muster.errors import InputError
 from muster.model.columns import Columns, from_columns, table_of, to_columns
 from muster.model.fleet import Fleet, Node
+from muster.model.limit import Limit
 from muster.model.plan import PodPlacement
 from muster.model.queue import Queue
 from muster.model.workload import Workload
@@ -121,6 +122,7 @@ class Snapshot(Struct, frozen=True):
         run_times: how long what ended had run, for predictions.
         settings: of the scheduler that it comes from, those that differ from Muster's defaults, sorted by name.
         local_queues: by which other names work may name its queue, as (``NAMESPACE/NAME``, queue): LocalQueues.
+        limits: of users, accounts and single jobs, which its own scheduler holds besides.
     """
 
     fleet: Fleet
@@ -137,6 +139,7 @@ class Snapshot(Struct, frozen=True):
     run_times: tuple[PastRuns, ...] = ()
     settings: tuple[tuple[str, Setting], ...] = ()
     local_queues: tuple[tuple[str, str], ...] = ()
+    limits: tuple[Limit, ...] = ()
 
 
 class _File(Struct, array_like=True):

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from muster.model.fleet import WHOLE_GPU_MILLI
 from muster.model.notes import Notes
 from muster.model.queue import ALL_THERE_IS_MILLI, Queue, Quota
+from muster.slurm.limits import enforced, uncounted
 from muster.slurm.records import SlurmAssoc, tres_of
 from muster.slurm.world import SlurmWorld
 
 ROOT = "root"
-_UNCOUNTED = frozenset(("GrpTRESRunMins", "GrpTRESMins", "GrpJobs", "GrpSubmit", "GrpWall", "MaxJobs", "MaxSubmit",
-                        "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall"))  # fmt: skip
 
 
 def queues_of(world: SlurmWorld, capacity_milli: Mapping[str, int], notes: Notes) -> tuple[Queue, ...]:
@@ -41,8 +40,8 @@ def queues_of(world: SlurmWorld, capacity_milli: Mapping[str, int], notes: Notes
             _note_limits(each, notes)
     asked = {job.qos for job in world.jobs}
     for each in world.qos:
-        if each.limits and each.name in asked:
-            text = ", ".join(f"{key}={value}" for key, value in each.limits.items())
+        if (limits := uncounted(each.limits)) and each.name in asked and enforced(world):
+            text = ", ".join(f"{key}={value}" for key, value in limits.items())
             notes.add(
                 "QOS", each.name, "limits", f"{text}: told where Slurm says that it holds, not counted beforehand"
             )
@@ -74,13 +73,7 @@ def _limits(each: SlurmAssoc, capacity_milli: Mapping[str, int]) -> tuple[Quota,
 
 
 def _note_limits(each: SlurmAssoc, notes: Notes) -> None:
-    limits = {key: value for key, value in each.limits.items() if key in _UNCOUNTED}
-    others = [part for part in each.limits.get("GrpTRES", "").split(",") if part and not part.startswith("gres/gpu")]
-    if each.user and each.limits.get("GrpTRES"):
-        others = each.limits["GrpTRES"].split(",")
-    if others:
-        limits["GrpTRES"] = ",".join(others)
-    if limits:
+    if limits := uncounted(each.limits):
         name = f"{each.account}/{each.user}" if each.user else each.account
         text = ", ".join(f"{key}={value}" for key, value in limits.items())
         notes.add("association", name, "limits", f"{text}: told where Slurm says that it holds, not counted beforehand")

@@ -18,9 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.model.fleet import HOST, WHOLE_GPU_MILLI, Fleet
+from muster.model.limit import Limit
 from muster.model.notes import Note, Notes
 from muster.model.snapshot import AdvanceReservation, Running, Snapshot
 from muster.model.workload import PodSet, TopologyRequest, Workload
+from muster.slurm.limits import Limits, limits_of
 from muster.slurm.places import NodeReader, fleet_of
 from muster.slurm.pods import PARTS
 from muster.slurm.queues import gpu_limits, queue_of, queues_of
@@ -93,7 +95,8 @@ class _Translator:
                 for work in self._pending(name, jobs, there, MOST_TASKS - len(pending)):
                     pending.append(work)
                     known[work.name] = tuple(jobs)
-        pending = self._chained(pending, running, known)
+        limits = limits_of(world)
+        pending = self._limited_by(limits, self._chained(pending, running, known), running)
         self._shapes.closed_gpus({node.name: node.gres_used for node in world.nodes})
         nodes = [
             replace(node, labels=tuple(sorted({*node.labels, *more})))
@@ -109,6 +112,7 @@ class _Translator:
             reservations=tuple(self._reservations(known, {node.name for node in nodes})),
             taken_s=world.now_s or self._instant(),
             source=self._source,
+            limits=limits,
         )
         return Translation(snapshot, self._notes.all(), known)
 
@@ -198,6 +202,24 @@ class _Translator:
             replace(work, depends_on=(*work.depends_on, before[work.name])) if work.name in before else work
             for work in pending
         ]
+
+    def _limited_by(self, limits: tuple[Limit, ...], pending: list[Workload], running: list[Running]) -> list[Workload]:
+        """What waits and meets a limit is held until enough of what runs has ended, if that can be told."""
+        models = {node.name: node.flavor for node in self._nodes}
+        asked = Limits(limits, running, pending, self._world.now_s or self._instant(), models)
+        found: list[Workload] = []
+        for work in pending if asked else ():
+            code = reason_of(work.told).reason.code
+            met = asked.met(work, waits=True)
+            if math.isinf(work.not_before_s):
+                # Slurm holds it for a limit: until that is met no more, where this is the limit
+                until = max((each.until_s for each in met), default=math.inf)
+                known = any(each.limit.code == code for each in met)
+                found.append(replace(work, not_before_s=until) if known else work)
+            else:
+                until = max((each.until_s for each in met), default=0.0)
+                found.append(replace(work, not_before_s=max(work.not_before_s, until)))
+        return found or pending
 
     def _work(self, name: str, job: SlurmJob, sets: tuple[PodSet, ...]) -> Workload:
         partition = job.partition.split(",")[0]

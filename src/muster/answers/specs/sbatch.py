@@ -347,7 +347,7 @@ class _Job:
         if quality:
             reader.note(
                 options["qos"],
-                "its priority and limits are not in a snapshot; say a priority by --priority",
+                "its priority is not in a snapshot; say one by --priority",
                 "priority",
             )
         return Workload(
