@@ -85,6 +85,9 @@ class Server:
         except ssl.SSLError as error:
             what = f"no secure connection to {self.name} ({error.reason or error})"
             raise ClusterError(what, hint="SSL_CERT_FILE names the certificates to trust") from None
+        except http.client.IncompleteRead as error:
+            what = f"{self.name}: its answer to {path} breaks off after {len(error.partial):,} bytes"
+            raise ClusterError(what, hint="ask again; a proxy may limit the size of answers") from None
         except (OSError, http.client.HTTPException) as error:
             why = (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
             hint = "does it run, and is that its address? systemctl status slurmrestd"
@@ -94,6 +97,11 @@ class Server:
         if answer.status in (401, 403):
             how = "the token of SLURM_JWT is refused" if os.environ.get("SLURM_JWT") else "it wants a token"
             raise ClusterError(f"{self.name}: {how} ({answer.status})", hint=_TOKEN)
+        if 300 <= answer.status < 400:
+            # what follows the path is not repeated: it may hold a secret
+            leads = re.split(r"[?#]", answer.getheader("Location") or "nowhere")[0][:200]
+            hint = "give the address of slurmrestd itself; the token goes nowhere else"
+            raise ClusterError(f"{self.name} answers {answer.status} to {path}: it leads to {leads}", hint=hint)
         if answer.status != 200 and not body.lstrip().startswith(b"{"):
             said = " ".join(body.decode(errors="replace").split())[:200]
             raise ClusterError(f"{self.name} answers {answer.status} to {path}: {said or answer.reason}")
