@@ -25,6 +25,7 @@ from muster.catalog import (
     room_for,
 )
 from muster.catalog.links import KINDS
+from muster.cli.catalog_xids import xids
 from muster.cli.output import Column, emit, output_option, terminal_width, thousands, wrapped
 from muster.errors import InputError
 
@@ -63,10 +64,11 @@ Examples:
   muster catalog gpus B200 --sources
   muster catalog mig H100 --layouts
   muster catalog links -o json
+  muster catalog xids 63 94 109
 """
 )
 def command() -> None:
-    """Facts that Muster knows: GPU models, MIG profiles, links. Each has a source; what is not known is shown as -."""
+    """Facts that Muster knows: GPU models, MIG profiles, links, Xids; each with its source, - is not known."""
 
 
 # --- GPU models ------------------------------------------------------------------------------------------------------
@@ -425,3 +427,6 @@ def links(kind: tuple[str, ...], sources: bool, output: str) -> None:
     ]
     columns = (*_LINK_COLUMNS, Column("source", "Source")) if output == "csv" else _LINK_COLUMNS
     emit(records, columns, output=output, schema="muster.catalog.links/v1", list_key="links")
+
+
+command.add_command(xids)

@@ -17,7 +17,8 @@ GATES = (
     "NVRM", "Xid", "nvidia", "NVIDIA", "NVML", "nvml", "NCCL", "CUDA", "cuda", "CDI", "device", "GPU", "gpu", "gres",
     "Gres", "mlx5", "fabric", "Fabric", "kubelet", "slurm", "AER", "PCIe", "taint", "MPS", "MIG", "ibv_", "uverbs",
     "containerd", "runtime", "Runtime", "plugin", "nvlink", "NVLink", "DCGM", "dcgm", "nouveau", "validat", "ACSCtl",
-    "volume-mounts", "compatibility", "systemd", "unsatisfied", "locked memory", "not yet initialized", "NodeCount",
+    "volume-mounts", "compatibility", "systemd", "unsatisfied", "Incompatible", "locked memory", "not yet initialized",
+    "NodeCount",
 )  # fmt: skip
 """Each line that a signal means holds one of these (a test holds it)."""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
+from muster.catalog.xids import ACTIONS, find_xid
 from muster.doctor.evidence import Evidence, Quote
 from muster.doctor.judge import Ranked, decide, is_fault, quotes_of, rank
 from muster.doctor.next_command import Advice, next_commands
 from muster.doctor.rules import Rules, Signal, load_rules
 
 MOST_CAUSES = 4
+XID_SIGNAL = "dmesg.xid"
+_XID = re.compile(r"Xid \(PCI:[^)]*\): (\d+)|XidCriticalError: Xid=(\d+)")
 
 
 class Shown(Struct, frozen=True):
@@ -89,7 +93,8 @@ def judge(evidence: Evidence, node: str = "", rules: Rules | None = None) -> Ver
         each.signal for each in decided.values()
         if each.seen and is_fault(each.signal) and each.signal.id not in explained
     ]  # fmt: skip
-    noted = [each.signal for each in decided.values() if each.seen and each.signal.note]
+    seen = [each.signal for each in decided.values() if each.seen]
+    noted = [f"note: {signal.says}" for signal in seen if signal.note and signal.id != XID_SIGNAL]
     healthy = tuple(
         Healthy(layer.layer, tuple(decided[name].signal.says for name in layer.healthy if decided[name].seen))
         for layer in rules.layers
@@ -98,13 +103,27 @@ def judge(evidence: Evidence, node: str = "", rules: Rules | None = None) -> Ver
     )  # fmt: skip
     unsure = not findings or findings[0].called != "certain"
     advice = tuple(_named(each, node) for each in next_commands(rules, decided, kinds=about.kinds)) if unsure else ()
-    notes = [*(f"note: {signal.says}" for signal in noted), *(f"not read: {each}" for each in about.unread)]
+    notes = [*noted, *xid_notes(about), *(f"not read: {each}" for each in about.unread)]
     others = [each for each in evidence.nodes if each != node]
     if others and node:
         notes.append(f"the evidence is about {len(others) + 1} nodes; this is about {node} (--node NAME for another)")
     return Verdict(
         node, findings, tuple(_shown(rest, about)), healthy, advice, tuple(sorted(evidence.kinds)), tuple(notes)
     )  # fmt: skip
+
+
+def xid_notes(evidence: Evidence) -> list[str]:
+    """What the catalogue asks for each Xid that is quoted, and who does otherwise."""
+    numbers: set[int] = set()
+    for sighting in evidence.lines.values():
+        for quote in sighting.quotes:
+            numbers.update(int(one or other) for one, other in _XID.findall(quote.text))
+    found: list[str] = []
+    for number in sorted(numbers):
+        if (xid := find_xid(number)) is not None:
+            but = f"; {xid.disagrees}" if xid.disagrees else ""
+            found.append(f"Xid {number}, {xid.meaning}: {ACTIONS[xid.action]}{but}")
+    return found
 
 
 def _worst(evidence: Evidence, rules: Rules) -> str:

@@ -77,4 +77,4 @@ def _signals(signals: Sequence[Shown]) -> None:
         times = f" ({each.count} lines)" if each.count > MOST_LINES else ""
         tell(f"   - {each.says}{times}")
         for quote in each.quotes[:MOST_LINES]:
-            tell(f"       {quote.file}:{quote.line}: {quote.text[:160]}")
+            tell(f"       {quote.file}:{quote.line}: {' '.join(quote.text.split())[:160]}")
