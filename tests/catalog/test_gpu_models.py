@@ -20,6 +20,7 @@ from muster.catalog import (
     near_names,
     notebooks,
     sandboxes,
+    xids,
 )
 from muster.catalog.names import normalized
 from muster.catalog.reliability import FAILURE_RATES
@@ -76,6 +77,7 @@ def test_each_source_is_used_and_has_a_date():
     used |= {mps.SOURCE, cuda.SOURCE, sandboxes.SOURCE, "upgrade-docs"}
     used |= {*cold_starts.SOURCE_KEYS, notebooks.SOURCE}
     used |= {images.PULL_SOURCE, images.SOCI_SOURCE, images.READ_SOURCE, bringup.SOURCE}
+    used |= {xid.source for xid in xids.XIDS} | set(xids.SOURCES_OF.values())
     assert used == set(SOURCES)
     assert all(source.title and any(part.isdigit() for part in source.date) for source in SOURCES.values())
 

@@ -50,6 +50,8 @@ def check_command(line: str) -> None:
         if not isinstance(command, click.Group):
             return
         rest = [*context._protected_args, *context.args]
+        if command.invoke_without_command and not rest:
+            return
         name, found, args = command.resolve_command(context, rest)
         assert found is not None
         command, parent = found, context

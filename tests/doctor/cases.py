@@ -13,7 +13,7 @@ from msgspec import Struct
 from muster.doctor.evidence import Evidence
 from muster.doctor.judge import Ranked, decide, rank
 from muster.doctor.pile import read_pile
-from muster.doctor.rules import load_rules
+from muster.doctor.rules import Rules, load_rules
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -57,9 +57,9 @@ def joined(parts: list[Evidence]) -> Evidence:
     return whole
 
 
-def subsets(case: Case) -> Iterator[tuple[tuple[str, ...], list[Ranked]]]:
+def subsets(case: Case, rules: Rules | None = None) -> Iterator[tuple[tuple[str, ...], list[Ranked]]]:
     """Each part of the evidence that is not empty, with the causes as they are ranked by it."""
-    rules = load_rules()
+    rules = rules or load_rules()
     read = {path.name: read_pile([str(path)]) for path in case.files}
     for count in range(1, len(read) + 1):
         for names in combinations(sorted(read), count):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from tests.doctor.cases import load_cases
+from tests.doctor.cases import joined, load_cases
 
 import doctor_reference
 from muster.doctor.evidence import Evidence
+from muster.doctor.judge import decide, posterior
 from muster.doctor.lines import GATES, LineReader
+from muster.doctor.pile import read_pile
 from muster.doctor.rules import load_rules
 
 
@@ -43,3 +45,19 @@ def test_lines_of_the_cases_pass_the_gates() -> None:
                 LineReader(evidence, path.name).take(line, number)
                 if path.suffix == ".log" and evidence.lines:
                     assert gates.search(line), f"{path.name}:{number} shows {list(evidence.lines)} and has no gate"
+
+
+def test_the_example_of_the_explanation() -> None:
+    """The page works an example by hand; the shares in it are those of the code."""
+    text = (doctor_reference.PAGE.parents[1] / "explanation" / "doctor.md").read_text()
+    case = next(case for case in load_cases() if case.name.startswith("02-"))
+    rules = load_rules()
+    without = ("node.txt", "nvidia-smi.txt")
+    for names, told in ((without, "72 17"), ((*without, "plugin.log"), "99.7 0.1")):
+        parts = [read_pile([str(path)]) for path in case.files if path.name in names]
+        ranked = posterior(rules, decide(rules, joined(parts)))[0]
+        share = {cause.id: 100 * part for cause, part in zip(rules.causes, ranked, strict=True)}
+        for name, figure in zip(("plugin-sticky-unhealthy", "kubelet-lost-registration"), told.split(), strict=True):
+            digits = len(figure.partition(".")[2])
+            assert f"{share[name]:.{digits}f}" == figure
+            assert f"{figure} %" in text
