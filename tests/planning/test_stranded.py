@@ -18,7 +18,7 @@ from muster.model.fleet import Device, Fleet, Node
 from muster.model.workload import PodShape, ShapeMix
 from muster.planning.plans.stranded import OWN, StrandedGpus
 from muster.planning.question import derive
-from muster.planning.stranding import Asked, stranded
+from muster.planning.stranding import Asked, stranded, stranded_gpus
 from muster.traces import read_fleet, read_workload
 
 GIB = 2**30
@@ -90,6 +90,8 @@ def test_no_placement_serves_more(pods: list[tuple[PodShape, int]], seed: int) -
     assert placed(pods, 4, random.Random(seed)) <= found.served + 1e-6
     assert sum(found.by_rule) == pytest.approx(found.stranded)
     assert min(found.by_rule) >= 0
+    alone = stranded_gpus(fleet(4), [Asked(shape, count) for shape, count in pods], asked / 32, "whole GPUs")
+    assert alone == pytest.approx(found.stranded, abs=1e-5)
 
 
 def test_work_that_comes_and_goes_strands_more_than_the_bound() -> None:

@@ -41,6 +41,9 @@ SHARINGS = ("whole GPUs", "MIG", "fractions")
 MIG_MILLI = (125, 250, 500, 1000)
 """What MIG instances of 1, 2, 4 and 8 of 8 memory slices are of a GPU (muster.catalog.mig)."""
 
+_ANY_MODEL: dict[str, Any] = {"gpu_models": (), "node_selector": ()}
+_FREE: dict[str, Any] = {"cpu_milli": 0, "memory_bytes": 0, **_ANY_MODEL}
+
 RULES: tuple[str, ...] = ("parts", "counts", "models", "CPU", "memory")
 
 
@@ -95,13 +98,9 @@ def stranded(fleet: Fleet, pods: Sequence[Asked], load: float, sharing: str, *, 
         sharing: one of `SHARINGS`.
         models: whether pods are held to the models that they name.
     """
-    gpus = sum(node.healthy_gpus for node in fleet)
-    asked = [each for each in pods if each.shape.gpus and each.count > 0]
-    useful = sum(each.count * each.shape.gpu_milli_total for each in asked) / WHOLE_GPU_MILLI
-    if not gpus or not useful:
+    gpus, asked = _asked(fleet, pods, load)
+    if not asked:
         return Stranded(gpus, 0.0, 0.0, (0.0,) * len(RULES))
-    scale = load * gpus / useful
-    asked = [Asked(each.shape, each.count * scale) for each in asked]
     values = [min(load, 1.0) * gpus]
     for value in _bounds(fleet, asked, sharing, models=models):
         values.append(value if value < values[-1] - 1e-6 else values[-1])
@@ -109,15 +108,45 @@ def stranded(fleet: Fleet, pods: Sequence[Asked], load: float, sharing: str, *, 
     return Stranded(gpus, values[0], values[-1], losses)
 
 
+def stranded_gpus(fleet: Fleet, pods: Sequence[Asked], load: float, sharing: str, *, models: bool = True) -> float:
+    """`stranded` in all, without telling the rules apart: V2 to V4 are looked at only where V5 does not imply them."""
+    from muster.planning.node_patterns import served_by_patterns
+
+    gpus, asked = _asked(fleet, pods, load)
+    if not asked:
+        return 0.0
+    held = {} if models else dict(_ANY_MODEL)
+    served = [min(load, 1.0) * gpus, _bounded(fleet, _singles(asked), sharing, _FREE)]
+    exact = served_by_patterns(fleet, _changed(asked, sharing, held))
+    if exact is None:
+        served += [_counts_bound(fleet, asked, sharing), _bounded(fleet, asked, sharing, held)]
+    else:
+        served.append(exact)
+    lost = served[0] - min(served)
+    return lost if lost > 1e-6 else 0.0
+
+
+def _asked(fleet: Fleet, pods: Sequence[Asked], load: float) -> tuple[int, list[Asked]]:
+    """Healthy GPUs, and the pods with GPUs, as many as use ``load`` times those."""
+    gpus = sum(node.healthy_gpus for node in fleet)
+    asked = [each for each in pods if each.shape.gpus and each.count > 0]
+    useful = sum(each.count * each.shape.gpu_milli_total for each in asked) / WHOLE_GPU_MILLI
+    if not gpus or not useful:
+        return gpus, []
+    return gpus, [Asked(each.shape, each.count * load * gpus / useful) for each in asked]
+
+
+def _singles(asked: Sequence[Asked]) -> list[Asked]:
+    return [Asked(replace(each.shape, gpus=1), each.count * each.shape.gpus) for each in asked]
+
+
 def _bounds(fleet: Fleet, asked: Sequence[Asked], sharing: str, *, models: bool) -> Iterator[float]:
     """V1 to V5."""
     from muster.planning.node_patterns import served_by_patterns
 
-    free: dict[str, Any] = {"cpu_milli": 0, "memory_bytes": 0, "gpu_models": (), "node_selector": ()}
-    held: dict[str, Any] = {} if models else {"gpu_models": (), "node_selector": ()}
-    rules = [free, {"cpu_milli": 0, "memory_bytes": 0, **held}, {"memory_bytes": 0, **held}, held]
-    singles = [Asked(replace(each.shape, gpus=1), each.count * each.shape.gpus) for each in asked]
-    yield _bounded(fleet, singles, sharing, free)
+    held = {} if models else dict(_ANY_MODEL)
+    rules = [_FREE, {"cpu_milli": 0, "memory_bytes": 0, **held}, {"memory_bytes": 0, **held}, held]
+    yield _bounded(fleet, _singles(asked), sharing, _FREE)
     for at, changes in enumerate(rules):
         exact = served_by_patterns(fleet, _changed(asked, sharing, changes))
         if exact is not None:

@@ -12,7 +12,7 @@ from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.quantities import BYTES, SHARE, counts, figure, numbers
 from muster.planning.question import Ask, Question, Worked
 from muster.planning.rows import read_row
-from muster.planning.stranding import RULES, SHARINGS, Asked, Stranded, stranded
+from muster.planning.stranding import RULES, SHARINGS, Asked, Stranded, stranded, stranded_gpus
 
 if TYPE_CHECKING:
     from muster.model.fleet import Fleet
@@ -134,12 +134,15 @@ class StrandedGpus(Question, frozen=True, kw_only=True, dict=True):
         cpu, memory = round(shape.cpu_milli * self.cpu_scale), round(shape.memory_bytes * self.memory_scale)
         return replace(asked, shape=replace(shape, cpu_milli=cpu, memory_bytes=memory))
 
-    def _found(self, sharing: str = "", *, models: bool = True) -> Stranded:
-        return stranded(self._nodes, self._asked, self.load, sharing or self.sharing, models=models)
+    def _found(self) -> Stranded:
+        return stranded(self._nodes, self._asked, self.load, self.sharing)
 
     def headline(self) -> float:
         """The stranded GPUs alone."""
-        return self._found().stranded
+        return self._lost(self.sharing)
+
+    def _lost(self, sharing: str, *, models: bool = True) -> float:
+        return stranded_gpus(self._nodes, self._asked, self.load, sharing, models=models)
 
     def work(self) -> Worked:
         """See `muster.planning.stranding`."""
@@ -184,10 +187,10 @@ class StrandedGpus(Question, frozen=True, kw_only=True, dict=True):
 
     def _fixes(self, found: Stranded) -> list[tuple[str, float]]:
         """What a change would leave stranded; those that cannot matter are left out."""
-        rows = [(f"parts by {name}", self._found(name).stranded) for name in SHARINGS if name != self.sharing]
+        rows = [(f"parts by {name}", self._lost(name)) for name in SHARINGS if name != self.sharing]
         lost = dict(zip(RULES, found.by_rule, strict=True))
         if any(each.shape.gpu_models for each in self._asked):
-            rows.append(("any GPU model will do (DRA: firstAvailable)", self._found(models=False).stranded))
+            rows.append(("any GPU model will do (DRA: firstAvailable)", self._lost(self.sharing, models=False)))
         for rule, name in (("CPU", "cpu_scale"), ("memory", "memory_scale")):
             if lost[rule] > 0.5:
                 word = "CPU" if rule == "CPU" else "host memory"
@@ -197,17 +200,17 @@ class StrandedGpus(Question, frozen=True, kw_only=True, dict=True):
             other = replace(self, cpu_scale=self.cpu_scale * 0.75, sharing=SHARINGS[2])
             rows.append(("parts by fractions and a quarter less CPU", other.headline()))
         if lost["counts"] > 0.5:
-            rows.append(("pods of single GPUs instead of counts", self._split().stranded))
+            rows.append(("pods of single GPUs instead of counts", self._split()))
         return rows
 
-    def _split(self) -> Stranded:
+    def _split(self) -> float:
         """If each pod were as many pods of one GPU."""
         single: list[Asked] = []
         for each in self._asked:
             k, shape = each.shape.gpus, each.shape
             one = replace(shape, gpus=1, cpu_milli=shape.cpu_milli // k, memory_bytes=shape.memory_bytes // k)
             single.append(Asked(one, each.count * k))
-        return stranded(self._nodes, single, self.load, self.sharing)
+        return stranded_gpus(self._nodes, single, self.load, self.sharing)
 
     def _steps(self, found: Stranded) -> list[Step]:
         useful = sum(each.count * each.shape.gpu_milli_total for each in self._asked) / 1000
