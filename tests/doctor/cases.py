@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.doctor.evidence import Evidence
-from muster.doctor.judge import Ranked, decide, rank
+from muster.doctor.judge import Ranked, decide, explain
 from muster.doctor.pile import read_pile
 from muster.doctor.rules import Rules, load_rules
 
@@ -63,4 +63,4 @@ def subsets(case: Case, rules: Rules | None = None) -> Iterator[tuple[tuple[str,
     read = {path.name: read_pile([str(path)]) for path in case.files}
     for count in range(1, len(read) + 1):
         for names in combinations(sorted(read), count):
-            yield names, rank(rules, decide(rules, joined([read[name] for name in names])))
+            yield names, explain(rules, decide(rules, joined([read[name] for name in names])))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.doctor.cases import Case, load_cases, subsets
+from tests.doctor.cases import Case, joined, load_cases, subsets
 
-from muster.doctor.pile import read_pile
+from muster.doctor.judge import decide, explain
+from muster.doctor.pile import read_pile, read_text
 from muster.doctor.rules import load_rules
 from muster.doctor.verdict import judge
 
@@ -46,6 +47,21 @@ def test_every_part_of_the_evidence() -> None:
             told += bool(ranked)
             found += case.cause in [each.cause.id for each in ranked[:3]]
     assert found / told >= WANTED, f"{found} of {told}"
+
+
+def test_cut_logs() -> None:
+    """With any one piece cut in half, its head or its tail left, no wrong cause is called certain."""
+    rules = load_rules()
+    for case in CASES:
+        texts = {path.name: path.read_text() for path in case.files}
+        whole = {name: read_text(text, name) for name, text in texts.items()}
+        for name, text in texts.items():
+            lines = text.split("\n")
+            for part in (lines[: len(lines) // 2], lines[len(lines) // 2 :]):
+                evidence = joined([*(each for key, each in whole.items() if key != name), read_text("\n".join(part))])
+                ranked = explain(rules, decide(rules, evidence))
+                certain = {each.cause.id for each in ranked if each.called == "certain"}
+                assert certain <= {case.cause, *case.also}, f"{case.name} with {name} cut"
 
 
 def test_cases_are_what_they_say() -> None:

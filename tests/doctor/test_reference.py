@@ -53,11 +53,11 @@ def test_the_example_of_the_explanation() -> None:
     case = next(case for case in load_cases() if case.name.startswith("02-"))
     rules = load_rules()
     without = ("node.txt", "nvidia-smi.txt")
-    for names, told in ((without, "72 17"), ((*without, "plugin.log"), "99.6 0.1")):
+    for names, told in ((without, "71 17"), ((*without, "plugin.log"), "99.7 0.1")):
         parts = [read_pile([str(path)]) for path in case.files if path.name in names]
         ranked = posterior(rules, decide(rules, joined(parts)))[0]
         share = {cause.id: 100 * part for cause, part in zip(rules.causes, ranked, strict=True)}
         for name, figure in zip(("plugin-sticky-unhealthy", "kubelet-lost-registration"), told.split(), strict=True):
             digits = len(figure.partition(".")[2])
-            assert f"{share[name]:.{digits}f}" == figure
+            assert f"{share[name]:.{digits}f}" == figure, "rules changed: mend docs/explanation/doctor.md"
             assert f"{figure} %" in text

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.doctor.evidence import Evidence, Quote, Sighting
 from muster.doctor.expressions import facts_in, holds
@@ -23,7 +24,7 @@ from muster.doctor.rules import Cause, Rules, Signal
 TRUST_ABSENCE_LINE, TRUST_ABSENCE_FACT = 0.5, 1.0
 """How far the absence of a line, and of a condition that was decided, is believed."""
 
-UNKNOWN_WEIGHT, UNKNOWN_SHOWS, UNKNOWN_HEALTHY = 0.5, 0.12, 0.8
+UNKNOWN_WEIGHT, UNKNOWN_SHOWS, UNKNOWN_PROOF, UNKNOWN_HEALTHY = 0.5, 0.12, 0.03, 0.8
 CERTAIN, LIKELY_FROM = 0.9, 0.45
 """Shares of the posterior from which a cause is called certain (with proof) and likely."""
 
@@ -36,13 +37,17 @@ class Decided(Struct, frozen=True):
 
 
 class Ranked(Struct, frozen=True):
-    """A cause with its share of the belief; ``supports`` and ``contradicts`` are signals seen."""
+    """A cause with its share of the belief; ``supports`` and ``contradicts`` are signals seen.
+
+    ``besides``: a second fault, which explains what the first cause does not; its share is of what is left.
+    """
 
     cause: Cause
     share: float
     called: str
     supports: tuple[Signal, ...]
     contradicts: tuple[Signal, ...]
+    besides: bool = False
 
 
 def decide(rules: Rules, evidence: Evidence) -> dict[str, Decided]:
@@ -82,12 +87,45 @@ def rank(rules: Rules, decided: Mapping[str, Decided]) -> list[Ranked]:
     return [_ranked(rules.causes[at], shares[at], decided) for at in order if shares[at] > 0.01]
 
 
+def explain(rules: Rules, decided: Mapping[str, Decided]) -> list[Ranked]:
+    """The causes that are left, as `rank` has them; after the first one a second fault, where one is proved.
+
+    Shares take one cause to be behind all. Where a proof of another cause is seen that the first does not show, the
+    signals that the first one shows are laid aside and the rest is judged anew.
+    """
+    ranked = rank(rules, decided)
+    if not ranked:
+        return ranked
+    first = ranked[0]
+    left = [each.signal for each in decided.values() if each.seen and each.signal.id not in first.cause.shows]
+    if not _proved(first.cause, decided) or not any(signal.proof and is_fault(signal) for signal in left):
+        return ranked
+    second = _without(rules, decided, first.cause)
+    if second is None or second.called != "certain" or second.cause.id == first.cause.id:
+        return ranked
+    again = _without(rules, decided, second.cause)
+    if again is not None and again.cause.id == first.cause.id:
+        first = again
+    rest = [each for each in ranked[1:] if each.cause.id != second.cause.id]
+    return [first, replace(second, besides=True), *rest]
+
+
+def _without(rules: Rules, decided: Mapping[str, Decided], cause: Cause) -> Ranked | None:
+    """The first cause where what another one shows is laid aside."""
+    laid = {name: Decided(each.signal, None) if name in cause.shows else each for name, each in decided.items()}
+    return next(iter(rank(rules, laid)), None)
+
+
+def _proved(cause: Cause, decided: Mapping[str, Decided]) -> bool:
+    return any(decided[name].seen for name in cause.proof)
+
+
 def _ranked(cause: Cause, share: float, decided: Mapping[str, Decided]) -> Ranked:
     supports = [
         decided[name].signal for name, word in cause.shows.items() if decided[name].seen and word not in _UNLIKE
     ]
     against = [decided[name].signal for name, word in cause.shows.items() if decided[name].seen and word in _UNLIKE]
-    proved = any(decided[name].seen for name in cause.proof)
+    proved = _proved(cause, decided)
     called = "possible"
     if share >= CERTAIN and proved and not against:
         called = "certain"
@@ -120,7 +158,9 @@ def is_fault(signal: Signal) -> bool:
 
 def unknown_shows(signal: Signal) -> float:
     """How often the cause that nobody thought of shows a signal."""
-    return UNKNOWN_SHOWS if signal.fault else UNKNOWN_HEALTHY
+    if not signal.fault:
+        return UNKNOWN_HEALTHY
+    return UNKNOWN_PROOF if signal.proof else UNKNOWN_SHOWS
 
 
 def trust(signal: Signal) -> float:

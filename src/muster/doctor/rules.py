@@ -22,7 +22,7 @@ from muster.doctor.expressions import parsed
 LIKELY = {"always": 0.97, "usually": 0.8, "often": 0.5, "sometimes": 0.2, "rarely": 0.04, "never": 0.004}
 """How often a cause shows a signal."""
 
-BASE_FAULT, BASE_FAR, BASE_PROOF, BASE_HEALTH = 0.02, 0.01, 0.005, 0.9
+BASE_FAULT, BASE_FAR, BASE_PROOF, BASE_HEALTH = 0.02, 0.01, 0.001, 0.9
 """How often signals are there that a cause does not name: signs of a fault in its layer, in another layer, proofs of
 another cause, signs of health."""
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from muster.catalog.xids import ACTIONS, find_xid
 from muster.doctor.evidence import Evidence, Quote
-from muster.doctor.judge import Ranked, decide, is_fault, quotes_of, rank
+from muster.doctor.judge import Ranked, decide, explain, is_fault, quotes_of, rank
 from muster.doctor.next_command import Advice, next_commands
 from muster.doctor.rules import Rules, Signal, load_rules
 
@@ -35,6 +35,7 @@ class Finding(Struct, frozen=True):
         called: ``certain``, ``likely`` or ``possible``.
         share: of the belief, 0 to 1.
         supports, contradicts: what was seen.
+        besides: a second fault beside the first one.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Finding(Struct, frozen=True):
     fix: tuple[str, ...]
     risk: str
     source: str
+    besides: bool = False
 
 
 class Healthy(Struct, frozen=True):
@@ -86,7 +88,7 @@ def judge(evidence: Evidence, node: str = "", rules: Rules | None = None) -> Ver
         node = _worst(evidence, rules)
     about = evidence.of_node(node) if node else evidence
     decided = decide(rules, about)
-    ranked = rank(rules, decided)[:MOST_CAUSES]
+    ranked = explain(rules, decided)[:MOST_CAUSES]
     findings = tuple(_finding(each, about, node) for each in ranked)
     explained = {shown.id for finding in findings for shown in finding.supports}
     rest = [
@@ -144,7 +146,7 @@ def _finding(ranked: Ranked, evidence: Evidence, node: str) -> Finding:
     return Finding(
         cause.id, cause.cause, cause.why, cause.layer, ranked.called, ranked.share,
         tuple(_shown(ranked.supports, evidence)), tuple(_shown(ranked.contradicts, evidence)),
-        tuple(_with_names(step, node) for step in cause.fix), cause.risk, cause.source,
+        tuple(_with_names(step, node) for step in cause.fix), cause.risk, cause.source, ranked.besides,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ def emit_verdict(verdict: Verdict, output: str) -> None:
 def _finding(finding: Finding, number: int, of: int, where: str) -> None:
     sure = {"certain": "Certain", "likely": "Likely", "possible": "Possible"}[finding.called]
     head = f"{number}. " if of > 1 else ""
+    sure = f"Besides, {sure.lower()}" if finding.besides else sure
     tell(f"{head}{sure} ({100 * finding.share:.0f} %), layer {finding.layer}{where}: {finding.cause}")
     if number > 1 and finding.called == "possible":
         shown = "; ".join(each.says for each in finding.supports) or "nothing seen speaks for it"
