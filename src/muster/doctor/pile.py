@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
 
 from muster.doctor.evidence import Evidence
 from muster.doctor.lines import GATES, LineReader
+from muster.doctor.packed import MOST_LINE, Gently, decoded, encoding_of, unpacked
 from muster.errors import InputError
 
 WHOLE_BYTES = 8 << 20
 """Text files up to this size are searched for blocks of all shapes; larger ones are logs, and read line by line."""
 
 DOCUMENT_BYTES = 128 << 20
+_DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[{\[\"]|<\?xml|<nvidia_smi_log|apiVersion:)")
+"""How a file begins that is one document; a kernel's log begins with ``[`` and a number."""
+
 _CHUNK = 4 << 20
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]")
 _ANSI_BYTES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -32,7 +33,7 @@ def read_pile(names: Iterable[str]) -> Evidence:
     evidence = Evidence()
     for name in names:
         if name == "-":
-            _read(evidence, "-", sys.stdin.buffer)
+            _files(evidence, "-", Gently(sys.stdin.buffer))
             continue
         path = Path(name)
         if path.is_dir():
@@ -49,54 +50,44 @@ def read_pile(names: Iterable[str]) -> Evidence:
 def read_text(text: str, file: str = "-") -> Evidence:
     """The same of a text that is at hand."""
     evidence = Evidence()
-    _read(evidence, file, io.BytesIO(text.encode()))
+    _read(evidence, file, Gently(io.BytesIO(text.encode(errors="replace"))))
     return evidence
 
 
 def _open(evidence: Evidence, path: Path) -> None:
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if packed:
-                with gzip.open(raw) as stream:
-                    _read(evidence, str(path), cast("IO[bytes]", stream))
-            else:
-                _read(evidence, str(path), raw)
-    except EOFError:
-        evidence.unread.append(f"{path}: the compressed data is cut")
+            _files(evidence, str(path), Gently(raw))
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or error})", file=str(path), field="--from") from None
 
 
-def _read(evidence: Evidence, file: str, stream: IO[bytes]) -> None:
+def _files(evidence: Evidence, name: str, stream: Gently) -> None:
+    """All files of a stream; of one that breaks off, what there is."""
+    for file, inner in unpacked(name, stream):
+        _read(evidence, file, inner)
+        if inner.cut or stream.cut:
+            evidence.unread.append(f"{file}: is cut; what stands before counts")
+
+
+def _read(evidence: Evidence, file: str, stream: Gently) -> None:
     head = stream.read(WHOLE_BYTES)
-    rest = stream.read(1)
-    if b"\x00" in head[:4096] and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    encoding = encoding_of(head)
+    if not encoding:
         evidence.unread.append(f"{file}: is binary")
         return
+    rest = stream.read(1)
+    document = _DOCUMENT.match(head) is not None
     if not rest:
-        _whole(evidence, file, decoded(head))
-        return
-    stripped = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if stripped[:1] in (b"{", b"[") or stripped.startswith((b"<?xml", b"<nvidia_smi_log", b"apiVersion:")):
+        _whole(evidence, file, decoded(head, encoding))
+    elif document or encoding.startswith("utf-16"):
         body = head + rest + stream.read(DOCUMENT_BYTES)
         if len(body) > DOCUMENT_BYTES:
             evidence.unread.append(f"{file}: is larger than {DOCUMENT_BYTES >> 20} MiB")
             return
-        _whole(evidence, file, decoded(body))
-        return
-    _stream(evidence, file, head + rest, stream)
-
-
-def decoded(data: bytes) -> str:
-    """Bytes as text: UTF-8, or UTF-16 as some terminals save; colours and other orders to the terminal are left out."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = data.decode("utf-16", "replace")
+        _whole(evidence, file, decoded(body, encoding))
     else:
-        text = data.decode("utf-8-sig", "replace")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _ANSI.sub("", text) if "\x1b" in text else text
+        _stream(evidence, file, head + rest, stream)
 
 
 def _whole(evidence: Evidence, file: str, text: str) -> None:
@@ -106,6 +97,7 @@ def _whole(evidence: Evidence, file: str, text: str) -> None:
     evidence.total_lines += len(lines)
     if read_document(evidence, file, text):
         return
+    lines = [line[:MOST_LINE] for line in lines]
     read_blocks(evidence, file, lines)
     reader = LineReader(evidence, file)
     gates = re.compile("|".join(map(re.escape, GATES)))
@@ -114,12 +106,13 @@ def _whole(evidence: Evidence, file: str, text: str) -> None:
             reader.take(line, number)
 
 
-def _stream(evidence: Evidence, file: str, head: bytes, stream: IO[bytes]) -> None:
+def _stream(evidence: Evidence, file: str, head: bytes, stream: Gently) -> None:
     """A long log: only lines with a gate are looked at."""
     reader = LineReader(evidence, file)
     number = 0
     for chunk in _chunks(head, stream):
         for line, at in _gated(chunk):
+            line = line[:MOST_LINE]
             if b"\x1b" in line:
                 line = _ANSI_BYTES.sub(b"", line)
             reader.take(line.rstrip(b"\r").decode("utf-8", "replace"), number + at)
@@ -127,7 +120,7 @@ def _stream(evidence: Evidence, file: str, head: bytes, stream: IO[bytes]) -> No
     evidence.total_lines += number
 
 
-def _chunks(head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
+def _chunks(head: bytes, stream: Gently) -> Iterator[bytes]:
     """Parts that end with whole lines; a line longer than a chunk is cut."""
     carry = b""
     data = head

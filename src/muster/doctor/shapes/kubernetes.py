@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -56,9 +56,7 @@ def _objects(text: str) -> list[Object] | None:
             return None
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    items = sequence(found) if isinstance(found, list) else [found]
-    objects = [each for item in items for each in _unfolded(item)]
-    return objects or None
+    return _unfolded(sequence(found) if isinstance(found, list) else [found]) or None
 
 
 def _documents(text: str) -> Iterator[Any]:
@@ -71,13 +69,21 @@ def _documents(text: str) -> Iterator[Any]:
         raise ValueError(str(error)) from None
 
 
-def _unfolded(item: Any) -> Iterator[Object]:
-    thing = mapping(item)
-    if isinstance(thing.get("items"), list):
-        for each in sequence(thing["items"]):
-            yield from _unfolded(each)
-    elif isinstance(thing.get("metadata"), dict):
-        yield thing
+def _unfolded(found: Sequence[Any]) -> list[Object]:
+    """The objects of documents, those of lists in their place; each list once."""
+    entered: set[int] = set()
+    objects: list[Object] = []
+    left = list(reversed(found))
+    while left:
+        thing = mapping(left.pop())
+        items = thing.get("items")
+        if isinstance(items, list):
+            if id(cast("object", items)) not in entered:
+                entered.add(id(cast("object", items)))
+                left.extend(reversed(sequence(items)))
+        elif isinstance(thing.get("metadata"), dict):
+            objects.append(thing)
+    return objects
 
 
 def _all(evidence: Evidence, file: str, objects: Sequence[Object], line: int) -> None:
@@ -117,16 +123,26 @@ def _guessed(each: Object) -> str:
 
 
 def _messages(value: Any) -> Iterator[str]:
-    """All texts under keys that people write messages into."""
-    if isinstance(value, dict):
-        for key, inner in mapping(value).items():
-            if key in ("message", "reason", "note") and isinstance(inner, str):
-                yield inner
-            else:
-                yield from _messages(inner)
-    elif isinstance(value, list):
-        for inner in sequence(value):
-            yield from _messages(inner)
+    """All texts under keys that people write messages into, in their order.
+
+    Each part is entered once: aliases of YAML may name one part a billion times. No recursion: depth is no limit.
+    """
+    entered: set[int] = set()
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (dict, list)) and id(cast("object", one)) not in entered:
+            entered.add(id(cast("object", one)))
+            inner = sequence(one) or [
+                each for key, each in mapping(one).items()
+                if isinstance(each, (dict, list)) or (key in _MESSAGES and isinstance(each, str))
+            ]  # fmt: skip
+            left.extend(each for each in reversed(inner) if isinstance(one, dict) or not isinstance(each, str))
+
+
+_MESSAGES = ("message", "reason", "note")
 
 
 def read_node(evidence: Evidence, file: str, node: Object, line: int) -> None:
@@ -158,6 +174,8 @@ def note_amounts(note: Any, capacity: Mapping[str, Any], allocatable: Mapping[st
         if not amounts:
             continue
         shown = GPU in amounts or f"{GPU}.shared" in amounts
+        if shown and not str(amounts.get(GPU, amounts.get(f"{GPU}.shared"))).isdecimal():
+            continue  # it is no count: nothing is known
         note(f"gpus.{word}_shown", shown, f"{word}: {GPU} {'is' if shown else 'is not'} there")
         if shown:
             count = whole(amounts.get(GPU, amounts.get(f"{GPU}.shared")))

@@ -12,6 +12,7 @@ from muster.doctor.evidence import Evidence, Fact, Piece, Quote
 _ROW = re.compile(
     r"\|\s+(\d+)\s+(\S.*?)\s{2,}(?:On|Off|N/A)?\s*\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 )
+_MIG_ROW = re.compile(r"\|\s+\d+\s+\d+\s+\d+\s+\d+\s+\|")
 _HEAD = re.compile(r"NVIDIA-SMI (\S+).*Driver Version: (\S+).*CUDA Version: (\S+)")
 
 
@@ -37,12 +38,21 @@ def read_table(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> 
         mig += bool(re.search(r"\|\s+Enabled\s*\|?\s*$", lines[end]))
         end += 1
     last = end - 1
+    _mig_devices(evidence, file, lines[at:end], at)
     if (end < len(lines) and count) or _closed(lines, end):
         _note(evidence, file, last + 1, f"nvidia-smi lists {count} GPUs", "smi.gpus", count)
     _note(evidence, file, last + 1, f"{errors} lines with ERR!", "smi.errors", errors)
     _note(evidence, file, last + 1, f"MIG is on in {mig} GPUs", "smi.mig_on", mig)
     _note(evidence, file, last + 1, f"{exclusive} GPUs take one process only", "smi.exclusive", exclusive)
     return end - at
+
+
+def _mig_devices(evidence: Evidence, file: str, rows: Sequence[str], at: int) -> None:
+    """The MIG devices that a table lists; a table that was cut before them says nothing of them."""
+    heads = [index for index, row in enumerate(rows) if "MIG devices:" in row or "No MIG devices found" in row]
+    if heads:
+        count = sum(bool(_MIG_ROW.match(row)) for row in rows[heads[0] :])
+        _note(evidence, file, at + heads[0] + 1, f"nvidia-smi lists {count} MIG devices", "smi.mig_devices", count)
 
 
 def _closed(lines: Sequence[str], end: int) -> bool:
@@ -81,10 +91,14 @@ def read_query(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> 
         name, colon, value = (part.strip() for part in lines[end].partition(" : "))
         if not colon:
             section = name or section
+            if name == "MIG Device":
+                worst["smi.mig_devices"] = worst.get("smi.mig_devices", (0,))[0] + 1, end, lines[end]
         elif (key := _QUERY.get(name)) is not None:
             _keep(worst, key, value, end, lines[end])
         elif section == "Fabric" and name == "State":
             _keep(worst, "smi.fabric_state", value, end, lines[end])
+        elif (name, value) == ("MIG Devices", "None"):
+            worst.setdefault("smi.mig_devices", (0, end, lines[end]))
         elif section == "MIG Mode" and name == "Current":
             _keep(worst, "smi.mig_mode", value, end, lines[end])
         elif section == "Max" or name in ("Max", "Current"):
