@@ -18,7 +18,7 @@ GATES = (
     "Gres", "mlx5", "fabric", "Fabric", "kubelet", "slurm", "AER", "PCIe", "taint", "MPS", "MIG", "ibv_", "uverbs",
     "containerd", "runtime", "Runtime", "plugin", "nvlink", "NVLink", "DCGM", "dcgm", "nouveau", "validat", "ACSCtl",
     "volume-mounts", "compatibility", "systemd", "unsatisfied", "Incompatible", "locked memory", "not yet initialized",
-    "NodeCount",
+    "NodeCount", "Kubelet", "pod-resources",
 )  # fmt: skip
 """Each line that a signal means holds one of these (a test holds it)."""
 
@@ -42,6 +42,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"driver uninstallation process|Auto eviction of GPU pods|Shutting (?:down )?all GPU"),
     ),
     ("operator-log", re.compile(r"controllers\.(?:ClusterPolicy|Upgrade|ClusterPolicyController)|must-gather")),
+    ("exporter-log", re.compile(r"Starting dcgm-exporter|Not collecting DCP metrics|DCGM successfully initialized")),
     ("journal", re.compile(r"\bsystemd\[1\]: ")),
     (
         "validator-log",

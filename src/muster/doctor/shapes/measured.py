@@ -76,10 +76,13 @@ def read_exporter(evidence: Evidence, file: str, lines: Sequence[str], at: int) 
     """dcgm-exporter's text: each GPU's last Xid, and whether a row remap has failed."""
     end = at
     xids: set[int] = set()
+    count = named = 0
     failed, where = 0, at
     while end < len(lines) and lines[end].startswith(("DCGM_FI_", "DCGM_EXP_", "# ")):
         name, _, rest = lines[end].partition("{")
         value = rest.rpartition(" ")[2]
+        count += name.startswith("DCGM_")
+        named += 'pod="' in rest and 'pod=""' not in rest
         if name == "DCGM_FI_DEV_XID_ERRORS" and value.isdigit() and value != "0":
             xids.add(int(value))
             where = end
@@ -88,6 +91,8 @@ def read_exporter(evidence: Evidence, file: str, lines: Sequence[str], at: int) 
         end += 1
     evidence.pieces.append(Piece("dcgm-exporter", file, at + 1))
     quote = Quote(file, where + 1, lines[where].strip()[:300])
+    evidence.add(Fact("dcgm.lines", count, quote))
+    evidence.add(Fact("dcgm.lines_with_pod", named, quote))
     evidence.add(Fact("dcgm.xids", sorted(xids), quote))
     evidence.add(Fact("dcgm.hardware_xid", bool(xids & {48, 64, 79, 95, 140}), quote))
     evidence.add(Fact("dcgm.remap_failures", failed, quote))
