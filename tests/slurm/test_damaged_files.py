@@ -81,7 +81,7 @@ TOLD: tuple[tuple[str, Callable[[bytes], bytes], str], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "change", "told"), TOLD, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "change", "told"), TOLD, ids=[f"{name}: {told}" for name, _, told in TOLD])
 def test_what_is_damaged_is_told_and_reading_goes_on(
     folder: Path, name: str, change: Callable[[bytes], bytes], told: str
 ) -> None:
