@@ -88,6 +88,12 @@ def test_breaks_lie_between_one_fate_and_independence(losses: float, together: f
     assert losses * (1 - 1e-3) <= breaks <= nodes * losses * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("together", [0.0, 1e-9, 2e-9, 1e-8, 1e-7, 1.01e-7, 3e-7, 1 - 2e-9])
+def test_a_fit_where_hardly_anything_or_nearly_all_is_shared(together: float) -> None:
+    for seen in (0.41, 3.0, 6.4):
+        assert 0.4 * (1 - 1e-3) <= fitted(0.4, together, seen, 16).breaks(16) <= 6.4 * (1 + 1e-3)
+
+
 def test_where_the_fit_fails_another_zone(shared_data: Callable[[str], Path]) -> None:
     """What is fitted in one zone is off by several times in another."""
     one, other = (
@@ -117,7 +123,7 @@ def test_work_without_checkpoints_by_simulation() -> None:
 
 
 def test_a_deadline_needs_on_demand_as_it_comes_nearer() -> None:
-    parts = []
+    parts: list[float] = []
     for days in (2.2, 3, 4, 8):
         found = {each.name: each.value for each in derive(Spot(deadline_s=days * 86400), sensitivity=False).results}
         parts.append(float(found["part of the time on on-demand, for the deadline"]))
@@ -125,6 +131,72 @@ def test_a_deadline_needs_on_demand_as_it_comes_nearer() -> None:
     assert parts[-1] == 0
     late = derive(Spot(deadline_s=40 * 3600.0), sensitivity=False).results
     assert any(each.value == "cannot be met" for each in late)
+
+
+def uniform_progress(
+    asked: Spot, share: float, steady: float, gap_s: float, switch_s: float, rng: random.Random
+) -> tuple[float, float]:
+    """On-demand's part of the time, and the cost: minute by minute, spot comes and goes, the line is held."""
+    up_s = gap_s * asked.available / (1 - asked.available)
+    clock = done = on_demand = spot = lost = 0.0
+    there, left, last = True, rng.expovariate(1 / up_s), ""
+    while done < asked.work_s:
+        behind = done < asked.work_s * clock / asked.deadline_s
+        place = "spot" if there else "on-demand" if behind else ""
+        if place and place != last:
+            lost = switch_s
+        last = place or last
+        work = max(0.0, 60 - lost) if place else 0.0
+        lost = max(0.0, lost - 60) if place else lost
+        done += work * {"spot": share, "on-demand": steady, "": 0.0}[place]
+        on_demand += 60 * (place == "on-demand")
+        spot += 60 * (place == "spot")
+        clock, left = clock + 60, left - 60
+        if left <= 0:
+            there = not there
+            left = rng.expovariate(1 / (up_s if there else gap_s))
+    return on_demand / asked.deadline_s, on_demand + asked.ratio * spot
+
+
+def deadline(asked: Spot) -> tuple[float, float, float, float]:
+    """Told: on-demand's part, cost of on-demand alone's, goodput on spot and on on-demand."""
+    found = {each.name: each.value for each in derive(asked, sensitivity=False).results}
+    share = float(found["work that lasts, of the time on spot"])
+    price = float(found["price of a useful hour, of on-demand's"])
+    return (
+        float(found["part of the time on on-demand, for the deadline"]),
+        float(found["cost of that, of on-demand alone"]), share, price / asked.ratio * share,
+    )  # fmt: skip
+
+
+def test_uniform_progress_by_simulation() -> None:
+    """Gaps far shorter than the job: the parts and the cost are those that are told."""
+    asked = Spot(work_s=1440 * 3600.0, deadline_s=2880 * 3600.0)
+    part, cost, share, steady = deadline(asked)
+    seen = uniform_progress(asked, share, steady, 1800, 0, random.Random(5))
+    assert seen[0] == pytest.approx(part, abs=0.01)
+    assert seen[1] / (asked.work_s / steady) == pytest.approx(cost, rel=0.03)
+
+
+def test_where_uniform_progress_costs_more_switches_in_short_gaps() -> None:
+    """A restart at each switch, and gaps hardly longer than it: far more on-demand than told."""
+    asked = Spot(work_s=720 * 3600.0, deadline_s=1440 * 3600.0)
+    part, _, share, steady = deadline(asked)
+    assert uniform_progress(asked, share, steady, 1800, 600, random.Random(6))[0] > 1.3 * part
+
+
+def test_a_far_deadline_costs_no_more_than_spot_alone() -> None:
+    for days in (6.0, 8.0, 40.0):
+        asked = Spot(deadline_s=days * 86400)
+        part, cost, share, steady = deadline(asked)
+        assert (part, cost) == (0, pytest.approx(asked.ratio / share * steady))
+
+
+def test_where_spot_is_dearer_the_deadline_is_met_on_on_demand() -> None:
+    asked = Spot(ratio=0.9)
+    part, cost, _, steady = deadline(asked)
+    assert (part, cost) == (pytest.approx(0.5 / steady), pytest.approx(1))
+    assert "it is at 90 %, dearer" in derive(asked, sensitivity=False).answer
 
 
 def test_prices_of_the_example() -> None:

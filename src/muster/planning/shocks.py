@@ -55,7 +55,7 @@ def fitted(losses: float, together: float, seen: float, nodes: int) -> Shocks:
         raise InputError(f"is {together:g}", field="--together", hint="0 to 1")
     if nodes == 1 or together >= 1 - 1e-9:
         return Shocks(losses, 1.0, math.inf)
-    if together <= 1e-9:
+    if together <= 2e-7:  # the search below needs room between its least mean of q and r
         return Shocks(losses * 1e6, 1e-6, math.inf)
     if _all_alike(losses, together).breaks(nodes) > seen:
         low, high = together, 1.0
@@ -77,5 +77,7 @@ def _all_alike(losses: float, chance: float) -> Shocks:
 
 
 def _with_mean(losses: float, together: float, mean: float) -> Shocks:
-    """r fixes the spread: (mean s + 1) / (s + 1) = r."""
+    """r fixes the spread: (mean s + 1) / (s + 1) = r; where r is the mean, q does not vary."""
+    if together - mean <= 1e-12:
+        return _all_alike(losses, mean)
     return Shocks(losses / mean, mean, (1 - together) / (together - mean))

@@ -75,17 +75,18 @@ class Spot(Question, frozen=True, kw_only=True):
         limit = share / steady
         price = self.ratio / share * steady
         mix = self._mix(share, steady)
-        wins = "spot is cheaper" if self.ratio < limit else "spot is dearer"
+        wins = "cheaper" if self.ratio < limit else "dearer"
         return Worked(
             f"The gang breaks every {TIME.show(3600 / breaks)} ({figure(alone / breaks)} times less often than if "
-            f"instances were lost alone); {100 * share:.0f} % of its time is work that lasts, so {wins} below "
-            f"{100 * limit:.0f} % of the on-demand price; it is at {100 * self.ratio:.0f} %.",
+            f"instances were lost alone); {100 * share:.0f} % of its time is work that lasts, so spot is cheaper below "
+            f"{100 * limit:.0f} % of the on-demand price; it is at {100 * self.ratio:.0f} %, {wins}.",
             (
                 "shocks at rate m take each instance with chance q ~ Beta: l = m E[q], r = E[q^2] / E[q]",
                 "breaks B(n) = m (1 - E[(1 - q)^n]);   alone: n l;   one fate: l",
                 "g = t / (M e^(R/M) (e^((t + C)/M) - 1)),  M = 1 / B;   loss of a break about t/2 + R",
                 "spot wins while p < g(spot) / g(on-demand)",
-                "deadline: x on-demand, 1 - x spot:  x g_o + (1 - x) a g_s >= W / D",
+                "deadline: spot while it is there, on-demand y of the time in its gaps:  a g_s + y g_o >= W / D",
+                "          if y > 1 - a, on-demand also in place of spot:  (1 - y) g_s + y g_o >= W / D",
             ),
             "beta-binomial shocks fitted to the trace; Daly 2006; muster.planning.shocks",
             tuple(self._steps(shocks, breaks, alone, share, steady)),
@@ -105,6 +106,8 @@ class Spot(Question, frozen=True, kw_only=True):
                 "nothing of another.",
                 "Spot is not memoryless: some clouds take instances soon after their start, others after a day.",
                 "Spreading a gang over pools makes it break more often (pools fail apart), not less.",
+                "Each switch between spot and on-demand costs a restart: where gaps are not far longer than R, "
+                "holding a deadline takes more on-demand than told.",
                 "Prices of spot move; this one holds for the day of the price file.",
             ),
             tuple(self._todo(share, limit, breaks)),
@@ -142,16 +145,22 @@ class Spot(Question, frozen=True, kw_only=True):
         ]  # fmt: skip
 
     def _mix(self, share: float, steady: float) -> tuple[Result, ...]:
-        """The least part of the time on on-demand that meets the deadline, and what the whole costs."""
-        needed, spot = self.work_s / self.deadline_s, self.available * share
+        """The least part of the time on on-demand that meets the deadline, and what the whole costs.
+
+        Spot is used while it is there and on-demand in its gaps, as Uniform Progress does (Wu et al., NSDI 2024);
+        restarts at the switches between them are not counted.
+        """
+        needed, name = self.work_s / self.deadline_s, "part of the time on on-demand, for the deadline"
         if needed > steady:
-            return (Result("part of the time on on-demand, for the deadline", "cannot be met"),)
-        part = max(0.0, (needed - spot) / (steady - spot)) if steady > spot else 1.0
-        cost = (part + (1 - part) * self.available * self.ratio) * self.deadline_s
+            return (Result(name, "cannot be met"),)
+        on_demand, spot = _mixed(needed, self.available, share, steady)
+        if self.ratio >= share / steady:
+            on_demand, spot = needed / steady, 0.0
+        cost = (on_demand + spot * self.ratio) * self.deadline_s
         alone = self.work_s / steady
         last = self.deadline_s - self.work_s / steady - self.restart_s
         return (
-            Result("part of the time on on-demand, for the deadline", part, "share"),
+            Result(name, on_demand, "share"),
             Result("cost of that, of on-demand alone", cost / alone, "share"),
             Result("switch for good at the latest after, if nothing is done by then", max(0.0, last), "s"),
         )
@@ -226,3 +235,14 @@ def _unsaved(work_s: float, mttf_s: float, restart_s: float) -> float:
     """Work over the time that it takes where each break begins it anew: W / ((M + R) (e^(W/M) - 1))."""
     exponent = work_s / mttf_s
     return 0.0 if exponent > 700 else work_s / ((mttf_s + restart_s) * math.expm1(exponent))
+
+
+def _mixed(needed: float, available: float, share: float, steady: float) -> tuple[float, float]:
+    """Parts of the time on on-demand and on spot that do ``needed`` work a second, with the least on on-demand."""
+    if needed <= available * share:
+        return 0.0, needed / share
+    gaps = (needed - available * share) / steady
+    if gaps <= 1 - available or steady <= share:
+        return gaps, available
+    on_demand = min(1.0, (needed - share) / (steady - share))
+    return on_demand, 1 - on_demand
