@@ -117,6 +117,12 @@ SLURM = """NodeName=gn1 Arch=x86_64
    Reason=swap cable [alice@2026-11-30T05:58:41]
 """
 
+JOB = """JobId=4711 JobName=train
+   UserId=alice(1001) GroupId=users(100) MCS_label=N/A
+   ReqTRES=cpu=8,mem=64G,node=1,billing=8{}
+   MinCPUsNode=8 MinMemoryNode=64G
+"""
+
 SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     ("nvidia-smi -q -x", XML, {"smi.gpus": 2, "smi.driver": "570.124.06", "smi.remap_failure": "Yes",
                                "smi.pcie_width": 8, "smi.recovery_action": "Reset", "smi.fabric_state": "Completed"}),
@@ -137,6 +143,8 @@ SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
      {"validation.driver": True, "validation.toolkit": True, "validation.plugin": False}),
     ("validations, one a line", "driver-ready\ntoolkit-ready\nplugin-ready\n", {"validation.plugin": True}),
     ("checkpoint", CHECKPOINT, {"checkpoint.held": 2}),
+    ("a job with GPUs", JOB.format(",gres/gpu=4"), {"slurm.job_gpus": 4}),
+    ("a job without", JOB.format(""), {"slurm.job_gpus": 0}),
     ("scontrol", SLURM, {"slurm.gpus": 8, "slurm.drained": True, "slurm.by_person": True,
                          "slurm.reason": "swap cable"}),
 ]  # fmt: skip
@@ -187,6 +195,7 @@ CAUSES = [
     ("error waiting for MPS daemon: error checking MPS daemon health: failed to send command\n", "mps-daemon-missing"),
     ("slurmd: error: MIG mode is enabled, but no MIG devices were found.\n", "mig-without-instances"),
     (SLURM, "slurm-drained-by-hand"),
+    (JOB.format("") + "\nRuntimeError: No CUDA GPUs are available\n", "slurm-job-without-gpus"),
     (SLURM.replace("swap cable [alice", "Kill task failed [root"), "slurm-unkillable-job"),
     ("Warning UnexpectedAdmissionError 5s kubelet Allocate failed due to rpc error: code = Unknown desc = request for "
      "'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1, which is unexpected\n",

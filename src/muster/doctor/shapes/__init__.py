@@ -39,6 +39,7 @@ BLOCKS: tuple[Block, ...] = (
     Block(r"(?:index|uuid|name|pci\.bus_id|gpu_bus_id)\s*,", smi.read_csv),
     Block(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:3D|VGA|Bridge|\[?030)", pci.read),
     Block(r"NodeName=\S+", slurm.read),
+    Block(r"JobId=\d+ ", slurm.read_job),
     Block(r"apiVersion: ", kubernetes.read_block),
     Block(r"(?:[●○×*] |Unit )nvidia-fabricmanager\.service", host.read_fabric_manager),
     Block(r"\s*\[+plugins\.|\s*version = [23]$", host.read_containerd),

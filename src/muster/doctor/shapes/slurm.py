@@ -1,4 +1,4 @@
-"""`scontrol show node`: state, reason and GRES of a node."""
+"""`scontrol show node` and `show job`: state, reason and GRES of a node; GPUs that a job was given."""
 
 from __future__ import annotations
 
@@ -36,4 +36,17 @@ def read(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
     for index in range(at, end):
         if "Reason=" in lines[index] and "gres" not in lines[index]:
             reader.take(lines[index], index + 1)
+    return end - at
+
+
+def read_job(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
+    """The record of one job; that it has no GPUs is only said where its resources are in the text."""
+    end = at + 1
+    while end < len(lines) and lines[end][:1] == " " and lines[end].strip():
+        end += 1
+    text = " ".join(line.strip() for line in lines[at:end])
+    evidence.pieces.append(Piece("slurm-job", file, at + 1))
+    if told := re.search(r"\b(?:AllocTRES|ReqTRES|TRES)=(\S+)", text):
+        gpus = re.search(r"gres/gpu(?::[\w.-]+)?=(\d+)", told[1])
+        evidence.add(Fact("slurm.job_gpus", int(gpus[1]) if gpus else 0, Quote(file, at + 1, told[0])))
     return end - at
