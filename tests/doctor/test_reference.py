@@ -49,7 +49,7 @@ def test_lines_of_the_cases_pass_the_gates() -> None:
 
 
 def test_the_example_of_the_explanation() -> None:
-    """The page works an example by hand; the shares in it are those of the code, to 3 points: a new cause takes a little."""
+    """The shares of the example worked by hand are those of the code, to 3 points: a new cause takes a little."""
     text = (doctor_reference.PAGE.parents[1] / "explanation" / "doctor.md").read_text()
     case = next(case for case in load_cases() if case.name.startswith("02-"))
     rules = load_rules()
