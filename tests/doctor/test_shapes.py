@@ -203,6 +203,12 @@ CAUSES = [
 ]  # fmt: skip
 
 
+def test_a_line_of_a_container_is_not_one_of_slurmd() -> None:
+    evidence = read_text("Failed to initialize NVML: Unknown Error\n")
+    assert "slurmd.nvml_failed" not in evidence.lines
+    assert not evidence.kinds & {"slurmd-log", "slurm-node"}
+
+
 def test_two_faults_are_both_told() -> None:
     """A GPU with half its lanes and one with a failed remap: each has its proof, so that neither hides the other."""
     findings = judge(read_text(XML)).findings[:2]
