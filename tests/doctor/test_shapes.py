@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from muster.cli.doctor import command
 from muster.doctor.pile import read_text
 from muster.doctor.verdict import judge
 
@@ -207,6 +210,14 @@ def test_a_line_of_a_container_is_not_one_of_slurmd() -> None:
     evidence = read_text("Failed to initialize NVML: Unknown Error\n")
     assert "slurmd.nvml_failed" not in evidence.lines
     assert not evidence.kinds & {"slurmd-log", "slurm-node"}
+
+
+def test_one_line_is_enough(tmp_path: Path) -> None:
+    """A line that several commands may show belongs to no piece, and is read all the same."""
+    (tmp_path / "x").write_text("Failed to initialize NVML: Unknown Error\n")
+    said = CliRunner().invoke(command, ["--from", str(tmp_path / "x")])
+    assert said.exit_code == 1
+    assert "A running container has lost its GPUs" in said.stdout
 
 
 def test_two_faults_are_both_told() -> None:

@@ -55,7 +55,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], node: str, output: str
     if node and node not in evidence.nodes:
         known = ", ".join(evidence.nodes[:8]) or "no node is named in it"
         raise InputError(f"the evidence says nothing of {node!r}", field="--node", hint=f"there are: {known}")
-    if not evidence.pieces:
+    if not evidence.pieces and not evidence.lines:
         raise InputError(
             "nothing in it was recognised", field="--from",
             hint="such as kubectl describe node, nvidia-smi, dmesg or the device plugin's log",
