@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -47,3 +49,16 @@ def test_a_page_that_drifted_is_found(tool: ModuleType) -> None:
     text = "<!-- worked: muster plan checkpoint --nodes 64 -->\nold\n<!-- /worked -->\n"
     assert "64" in tool.worked(text)
     assert tool.worked(text) != text
+
+
+def test_the_list_of_planners_is_whole() -> None:
+    listed = re.findall(r"^\| ([a-z]+) \| ", (DOCS / "reference" / "plan.md").read_text(), re.MULTILINE)
+    assert [name for name in listed if name in COMMANDS] == sorted(COMMANDS)
+
+
+def test_the_library_does_what_its_page_says() -> None:
+    block = re.search(r"```python\n(.*?)```", (DOCS / "reference" / "plan.md").read_text(), re.DOTALL)
+    assert block is not None
+    names: dict[str, Any] = {}
+    exec(block[1], names)
+    assert names["found"].results[0].name == "save every"
