@@ -20,7 +20,7 @@ class Kind(Struct, frozen=True):
 _NAMED = (
     r"(?i)((?:[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|credential"
     r"|private[_-]?key|key-data|\b_?auth\b|sharedaccesssignature|\bsig\b)[\w.-]*)"
-    r"\\?[\"']?\s*[:=]\s*\\?[\"']?)(?![\\\"']*\s*(?:$|[,}\]]|<hidden>))(?:(?:bearer|basic)\s+)?[^\s\"',}\\]{4,}"
+    r"\\*[\"']?\s*[:=]\s*\\*[\"']?)(?![\\\"']*\s*(?:$|[,}\]]|<hidden>))(?:(?:bearer|basic)\s+)?[^\s\"',}\\]{4,}"
 )
 
 KINDS: tuple[Kind, ...] = (

@@ -6,7 +6,9 @@ import click
 
 from muster.cli.lazy import LazyGroup
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "bundle": ("muster.cli.doctor.bundle", "Make a file of evidence that is fit for a public issue."),
+}
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 
 EPILOG = """\b

@@ -18,7 +18,7 @@ Object = Mapping[str, Any]
 
 def read(evidence: Evidence, file: str, text: str) -> bool:
     """A file that is a JSON or YAML document of Kubernetes objects; False if it is none."""
-    objects = _objects(text)
+    objects = objects_of(text)
     if objects is None:
         return False
     _all(evidence, file, objects, 1)
@@ -32,7 +32,7 @@ def read_block(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> 
         if lines[end].startswith(("apiVersion: ", "---")):
             break
         end += 1
-    objects = _objects("\n".join(lines[at:end]))
+    objects = objects_of("\n".join(lines[at:end]))
     if objects is not None:
         _all(evidence, file, objects, at + 1)
     return end - at
@@ -43,7 +43,7 @@ def _is_key(line: str) -> bool:
     return bool(colon) and name.isalnum()
 
 
-def _objects(text: str) -> list[Object] | None:
+def objects_of(text: str) -> list[Object] | None:
     """The Kubernetes objects of a text; None if it holds none."""
     start = text.lstrip()[:1]
     found: Any = None
