@@ -17,8 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import InputError
+from muster.model.queue import Queue
+from muster.model.snapshot import Usage
 from muster.planning.queueing import erlang_b, erlang_c, mean_wait, servers_for_loss, servers_for_wait
 from muster.planning.shares import Entity, decayed, shares_of
+from muster.policy.ordering.protocol import OrderingView
+from muster.policy.ordering.slurm_fair_tree import SlurmFairTree
 
 # Slurm, classic fair share: shares A 40 {B 30 {u1}, C 10 {u2, u3}}, D 60 {E 25 {u4}, F 35 {u5}}
 SLURM = [
@@ -167,3 +171,28 @@ def test_real_arrivals_come_in_campaigns(shared_data: Callable[[str], Path]) -> 
     seen = total / len(rows)
     assert seen > 1000 * mean_wait(load, servers, mean)
     assert seen / mean_wait(load, servers, mean, variation) == pytest.approx(23, abs=2)
+
+
+hours_of_users = st.lists(st.sampled_from([0.0, 1.0, 2.0, 4.0]), min_size=1, max_size=4)
+tree_of_teams = st.lists(st.tuples(st.sampled_from([1.0, 2.0, 3.0]), hours_of_users), min_size=1, max_size=5)
+
+
+@given(tree_of_teams)
+def test_fair_tree_is_the_scheduler_s_own_with_its_ties(teams: list[tuple[float, list[float]]]) -> None:
+    """Another implementation, the one that schedules: the same ranks, ties included."""
+    entities = [Entity(f"q{at}", "", weight) for at, (weight, _) in enumerate(teams)]
+    use: list[Usage] = []
+    for at, (_, users) in enumerate(teams):
+        for number, hours in enumerate(users):
+            entities.append(Entity(f"q{at}/u{number}", f"q{at}", 1.0, hours))
+            use.append(Usage(f"q{at}", f"u{number}", hours))
+    queues = tuple(Queue(f"q{at}", weight=weight) for at, (weight, _) in enumerate(teams))
+    claimants = tuple((each.queue, each.user) for each in use)
+    live = SlurmFairTree().factors(OrderingView(queues, claimants, tuple(each for each in use if each.gpu_s)))
+    own = {each.entity.name: each.factor for each in shares_of(entities) if each.leaf}
+    assert own == {f"{queue}/{user}": pytest.approx(factor) for (queue, user), factor in live.items()}
+
+
+def test_who_has_no_shares_is_last() -> None:
+    found = {each.entity.name: each.factor for each in shares_of([Entity("a", "", 1, 50), Entity("b", "", 0, 0)])}
+    assert found["a"] > found["b"]

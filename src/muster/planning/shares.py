@@ -13,7 +13,8 @@ Usage counts as a part of all usage. Source: Slurm, classic fair share and Fair 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -73,8 +74,8 @@ def shares_of(entities: Sequence[Entity], dampening: float = 1.0) -> list[Share]
     norm: dict[str, float] = {"": 1.0}
     effective: dict[str, float] = {}
     found: list[Share] = []
-    leaves = [each.name for each in entities if each.name not in children]
-    factors = {name: 1 - at / len(leaves) for at, name in enumerate(_ranked("", children, used))}
+    places = _places(children, used)
+    factors = {name: 1 - place / len(places) for name, place in places.items()}
 
     def walk(parent: str) -> None:
         siblings = children.get(parent, [])
@@ -125,16 +126,45 @@ def _level(shares: float, usage: float) -> float:
     return math.inf if not usage else shares / usage
 
 
-def _ranked(parent: str, children: Mapping[str, list[Entity]], used: Mapping[str, float]) -> list[str]:
-    """Users in the order of Fair Tree: among siblings the largest level fair share first."""
-    siblings = children.get(parent, [])
-    shares = sum(each.shares for each in siblings)
-    below = sum(used[each.name] for each in siblings)
+def _places(children: Mapping[str, list[Entity]], used: Mapping[str, float]) -> dict[str, int]:
+    """How many users are ahead of each by Fair Tree, with its ties, as in a race.
 
-    def level(each: Entity) -> float:
-        return _level(each.shares / shares if shares else 0.0, used[each.name] / below if below else 0.0)
+    Sibling users of the same level share have one place; a user with that of a sibling account has the place of the
+    account's first user; sibling accounts with the same are one, and their children are sorted together. Entities
+    without shares come last: they are entitled to nothing.
+    """
+    level: dict[str, float] = {}
+    for siblings in children.values():
+        shares = sum(each.shares for each in siblings)
+        below = sum(used[each.name] for each in siblings)
+        for each in siblings:
+            part = each.shares / shares if shares else 0.0
+            usage = used[each.name] / below if below else 0.0
+            level[each.name] = round(_level(part, usage), 12) if part else -1.0
 
-    found: list[str] = []
-    for each in sorted(siblings, key=lambda one: (-level(one), one.name)):
-        found += _ranked(each.name, children, used) if each.name in children else [each.name]
-    return found
+    def groups(siblings: Iterable[Entity]) -> list[tuple[list[Entity], bool]]:
+        """What is visited in turn, and whether it ties with the one before: a user, or all tied accounts as one."""
+        wanted = sorted(siblings, key=lambda one: (-level[one.name], one.name in children, one.name))
+        found: list[tuple[list[Entity], bool]] = []
+        for _, tied in groupby(wanted, key=lambda one: level[one.name]):
+            some = list(tied)
+            parts = [[one] for one in some if one.name not in children]
+            accounts = [one for one in some if one.name in children]
+            parts += [accounts] if accounts else []
+            found += [(part, number > 0) for number, part in enumerate(parts)]
+        return found
+
+    places: dict[str, int] = {}
+    place = 0
+    pending = [*reversed(groups(children.get("", [])))]
+    while pending:
+        group, tied = pending.pop()
+        if group[0].name not in children:
+            place = place if tied else len(places)
+            places[group[0].name] = place
+            continue
+        below = groups(each for account in group for each in children[account.name])
+        if below:  # the first of them inherits the tie of the account itself
+            below[0] = (below[0][0], tied)
+        pending.extend(reversed(below))
+    return places
