@@ -8,6 +8,7 @@ from muster.cli.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("muster.cli.doctor.bundle", "Make a file of evidence that is fit for a public issue."),
+    "script": ("muster.cli.doctor.script", "Print a shell script that gathers evidence on a node."),
 }
 """Name of a subcommand to the module that defines ``command`` and its one-line help."""
 
