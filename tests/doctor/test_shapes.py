@@ -231,3 +231,9 @@ def test_two_faults_are_both_told() -> None:
 @pytest.mark.parametrize(("text", "cause"), CAUSES, ids=[cause for _, cause in CAUSES])
 def test_one_piece_points_to_its_cause(text: str, cause: str) -> None:
     assert judge(read_text(text)).findings[0].id == cause
+
+
+def test_the_next_command_names_causes_by_the_numbers_of_the_findings() -> None:
+    case = Path(__file__).parent / "cases/02-sticky-unhealthy"
+    page = CliRunner().invoke(command, ["--from", str(case / "node.txt"), "--from", str(case / "nvidia-smi.txt")])
+    assert "tells plugin-sticky-unhealthy (1) from kubelet-lost-registration (2)" in page.stdout

@@ -118,3 +118,12 @@ def test_usage_of_accounting_becomes_the_tree(accounting: Path) -> None:
 def test_what_cannot_be_is_told(asked: Fairshare, told: str) -> None:
     with pytest.raises(InputError, match=told):
         derive(asked)
+
+
+def test_what_nobody_gave_is_told_as_an_example() -> None:
+    teams = derive(Fairshare(team=TEAMS[:2]), sensitivity=False).answer
+    assert "example of Slurm's documentation" in teams
+    assert "example's teams" not in teams
+    tree = derive(Fairshare(queue=("a:shares=1", "ann:parent=a,shares=1,usage=5")), sensitivity=False).answer
+    assert "example's teams" in tree
+    assert "documentation" not in tree

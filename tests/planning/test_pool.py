@@ -118,3 +118,16 @@ def test_a_table_of_steps(tmp_path: Path) -> None:
     assert len(found.values["demand"]) == 50
     with pytest.raises(InputError, match="per-gpu"):
         read_requests(str(file), {})
+
+
+def test_a_floor_above_the_peak_is_blamed_and_not_the_reclaim() -> None:
+    found = derive(Pool(demand=(2.0, 5.0) * 20, floor=16.0), sensitivity=False)
+    assert "16 GPUs" in found.answer
+    assert found.todo == ("Lower --floor: the least that serving needs is 2 GPUs.",)
+
+
+def test_a_log_of_a_small_service_is_not_held_to_the_floor_of_the_example(tmp_path: Path) -> None:
+    log = tmp_path / "serving.csv"
+    log.write_text("gpus\n" + "2\n5\n3\n" * 30)
+    values = read_serving(str(log), {"step_s": "5m"}).values
+    assert values["floor"] == 2

@@ -19,6 +19,7 @@ from muster.model.workload import PodShape, ShapeMix
 from muster.planning.plans.stranded import OWN, StrandedGpus
 from muster.planning.question import derive
 from muster.planning.stranding import Asked, stranded, stranded_gpus
+from muster.report.causes import CAUSE_WORDS
 from muster.traces import read_fleet, read_workload
 
 GIB = 2**30
@@ -154,3 +155,11 @@ def test_bad_input_is_one_line(words: list[str], what: str, capsys: pytest.Captu
 def test_no_pods_are_refused() -> None:
     with pytest.raises(InputError, match="no pods with GPUs"):
         derive(StrandedGpus(fleet="uniform:nodes=2,gpus=8", workload=OWN, pods=()))
+
+
+def test_causes_are_called_as_by_fleet_frag() -> None:
+    found = CliRunner().invoke(main, ["plan", "stranded", "--from", f"kubectl:{ROOT}/examples/mixed-cluster.json"])
+    rows = found.stdout.split("Free now")[1].split("\n\n")[0].splitlines()[2:]
+    named = {row.rsplit(None, 1)[0] for row in rows} - {"of use"}
+    assert {"closed nodes", "lack of GPU"} <= named
+    assert named <= {each.name for each in CAUSE_WORDS.values()}

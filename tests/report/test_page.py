@@ -214,3 +214,9 @@ def test_a_policy_is_called_one_and_ten_seeds_are_not_asked_for_again() -> None:
     assert "ten seeds instead of few" in few
     assert "ten seeds" not in ten
     assert ", policy best-fit has allocated" in few
+
+
+def test_words_stand_left_and_numbers_right_under_the_title_of_their_table() -> None:
+    table = Table(("gap", "GPUs", "what closes it"), (("free", "2", "lend what is idle"),), words=(2,), title="Gaps")
+    page = to_html(Report(title="t", sections=(Section("s", blocks=(table,)),)))
+    assert page.index("<h3>Gaps</h3>") < page.index('<td class="right">2</td><td>lend what is idle</td>')

@@ -122,7 +122,9 @@ def sensitivity_titles(found: Derivation, rows: Sequence[Sequence[str]]) -> tupl
 
 def _alternatives(table: Alternatives) -> Table:
     rows = tuple(tuple(cell(each) for each in row) for row in table.rows)
-    return Table(table.columns, rows, caption=table.title)
+    figures = numeric(table)
+    words = tuple(at for at in range(1, len(table.columns)) if at not in figures)
+    return Table(table.columns, rows, words=words, title=table.title)
 
 
 def to_markdown(found: Derivation) -> str:

@@ -20,12 +20,17 @@ class Cell(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows of text under headings; the first ``left`` columns are names, the others numbers."""
+    """Rows of text under headings; ``title`` stands above, ``caption`` below.
+
+    The first ``left`` columns and those in ``words`` are text, the others numbers.
+    """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
     left: int = 1
     caption: str = ""
+    words: tuple[int, ...] = ()
+    title: str = ""
 
 
 class Figure(Struct, frozen=True):
@@ -130,7 +135,7 @@ def _figure(pictures: Sequence[Picture], caption: str) -> str:
 
 def _table(table: Table) -> str:
     def side(index: int) -> str:
-        return "" if index < table.left else "right"
+        return "" if index < table.left or index in table.words else "right"
 
     heads = "".join(
         f'<th scope="col"{_class(side(index))}>{escape(text)}</th>' for index, text in enumerate(table.headings)
@@ -139,9 +144,9 @@ def _table(table: Table) -> str:
         "<tr>" + "".join(_cell(cell, side(index)) for index, cell in enumerate(row)) + "</tr>" for row in table.rows
     )
     told = f'\n<p class="note">{escape(table.caption)}</p>' if table.caption else ""
-    return (
-        f'<div class="scroll"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>{told}'
-    )
+    title = f"<h3>{escape(table.title)}</h3>\n" if table.title else ""
+    body = f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+    return f'{title}<div class="scroll">{body}</div>{told}'
 
 
 def _cell(cell: str | Cell, side: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.answers.plan_data.coldstart import arrivals_of
@@ -15,12 +15,21 @@ from muster.planning.quantities import PER_HOUR, TIME
 from muster.planning.question import FromData
 
 
+def floor_of(demand: Sequence[float]) -> float:
+    """GPUs that serving always keeps, where nobody says: the least that it ever needed; the loan sizes the rest."""
+    return min(demand, default=0.0)
+
+
 def read_serving(path: str, given: Mapping[str, Any]) -> FromData:
     """GPUs step by step: a CSV with a column gpus, one row a step (``--step``); raises `InputError`."""
     hours, source = hours_of(path)
     step = given.get("step_s")
     told = () if step is not None else (f"{path}: a row is taken for an hour; say --step",)
-    values: dict[str, Any] = {"demand": hours, "step_s": TIME.read(step, "--step") if step is not None else 3600.0}
+    values: dict[str, Any] = {
+        "demand": hours,
+        "step_s": TIME.read(step, "--step") if step is not None else 3600.0,
+        "floor": floor_of(hours),
+    }
     return FromData(values, dict.fromkeys(values, source.replace("hours", "steps")), told)
 
 
@@ -40,4 +49,5 @@ def read_requests(path: str, given: Mapping[str, Any]) -> FromData:
         raise InputError(f"has {plural(count, 'step')} of time", file=path, hint="a longer log or a shorter --step")
     demand = tuple(math.ceil(counted.get(at, 0) / step_s * 3600 / rate) * 1.0 for at in range(count))
     source = f"{path}: {plural(len(times), 'request')} in {plural(count, 'step')}"
-    return FromData({"demand": demand, "step_s": step_s}, {"demand": source, "step_s": source})
+    values = {"demand": demand, "step_s": step_s, "floor": floor_of(demand)}
+    return FromData(values, dict.fromkeys(values, source))

@@ -43,11 +43,14 @@ def emit_verdict(verdict: Verdict, output: str) -> None:
     if verdict.next:
         click.echo()
         tell("Next, what would separate best what is left:")
+        several = len(verdict.findings) > 1
+        numbers = {each.id: f" ({at})" for at, each in enumerate(verdict.findings, 1) if several}
         for at, advice in enumerate(verdict.next):
             place = {"node": "   (on the node)", "pod": "   (in the pod)"}.get(advice.command.where, "")
             tell(f"  {at + 1}. {advice.command.run}{place}")
             if len(advice.between) > 1:
-                tell(f"     tells {advice.between[0]} from {', '.join(advice.between[1:])}")
+                first, *rest = [f"{cause}{numbers.get(cause, '')}" for cause in advice.between]
+                tell(f"     tells {first} from {', '.join(rest)}")
     for note in verdict.notes:
         tell(f"({note})")
 

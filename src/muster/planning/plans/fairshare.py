@@ -87,9 +87,12 @@ class Fairshare(Question, frozen=True, kw_only=True):
         by_classic = max(users, key=lambda each: each.classic).entity.name if users else "nobody"
         signs = self._signs()
         gaming = f" {len(signs)} signs of gaming." if signs else ""
+        example = type(self)()  # the two halves are asked apart: say which of them nobody gave
+        tree = " in the example of Slurm's documentation" if self.queue == example.queue else ""
+        whose = "with the example's teams " if self.team == example.team else ""
         return Worked(
-            f"{first} is next by Fair Tree; one pool of {figure(pooled)} GPUs makes nobody wait longer than quotas of "
-            f"{figure(quota)} do ({100 * saved:.0f} % less).{gaming}",
+            f"{first} is next by Fair Tree{tree}; {whose}one pool of {figure(pooled)} GPUs makes nobody wait longer "
+            f"than quotas of {figure(quota)} do ({100 * saved:.0f} % less).{gaming}",
             (
                 "usage = U 2^(-t / T);  classic F = 2^(-UE / S),  UE = U + (UE(parent) - U) x own shares / siblings'",
                 "Fair Tree: among siblings by (own shares / siblings') / (own usage / siblings'), from the root down",

@@ -114,6 +114,8 @@ class Pool(Question, frozen=True, kw_only=True):
 
     def _answer(self, slack: float, found: Lent, gains: float) -> str:
         short = f"serving is short in {SHARE.show(found.short_share)} of the time"
+        if self._kept():
+            return f"Nothing is lent: serving always keeps {figure(self.floor)} GPUs, and needs no more than that."
         if gains <= 0:
             return (
                 f"Do not lend: training would have {figure(-gains)} GPUs less than beside a serving fleet of its own."
@@ -122,6 +124,10 @@ class Pool(Question, frozen=True, kw_only=True):
             f"Keep a slack of {figure(slack)} GPUs: training gets {figure(gains)} GPUs more than beside a serving "
             f"fleet of its own, and {short}."
         )
+
+    def _kept(self) -> bool:
+        """Whether the floor alone covers the peak, so that nothing comes and goes."""
+        return self.floor >= max(self.demand)
 
     def headline(self) -> float:
         """GPUs that training gains."""
@@ -198,6 +204,10 @@ class Pool(Question, frozen=True, kw_only=True):
                      (Line("needs", demand), Line("holds", held), Line("alone", peak, dashed=True)))  # fmt: skip
 
     def _todo(self, slack: float, found: Lent, gains: float) -> list[str]:
+        if self._kept():
+            least = min(self.demand)
+            return [f"Lower --floor: the least that serving needs is {figure(least)} GPUs." if least < self.floor
+                    else "Give training the rest for good: serving's demand does not move."]  # fmt: skip
         if gains <= 0:
             return ["Do not lend: what comes back in time is less than what stopping costs.",
                     "Shorten the reclaim first: muster plan coldstart."]  # fmt: skip

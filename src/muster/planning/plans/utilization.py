@@ -92,7 +92,7 @@ class Utilization(Question, frozen=True, kw_only=True):
                   if self.price is not None else ()),
             ),
             (self._gap_table(gaps), self._class_table(classes), self._tenant_table(uses)),
-            (Chart("From capacity to work", "stage", "GPUs",
+            (Chart("From capacity to work", _axis(stages), "GPUs",
                    (Line("GPUs", tuple((float(at), gpus) for at, (_, gpus) in enumerate(stages))),)),),
             (
                 "GPU_UTIL says only that a kernel ran: it is near 100 % of a GPU whose multiprocessors mostly wait. "
@@ -187,6 +187,11 @@ class Utilization(Question, frozen=True, kw_only=True):
         if all(each.sm_active is None for each in self.uses()):
             told.append("Measure SM_ACTIVE: add DCGM_FI_PROF_SM_ACTIVE to dcgm-exporter's list of counters.")
         return told
+
+
+def _axis(stages: list[tuple[str, float]]) -> str:
+    """The stages by their numbers: a chart has no names on its x axis, and may be seen without its page."""
+    return "stage: " + ", ".join(f"{at} {name}" for at, (name, _) in enumerate(stages))
 
 
 def _sum(uses: list[Use], field: str) -> str:
