@@ -141,7 +141,7 @@ SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     ("ib_write_bw", PERFTEST, {"perftest.gbit_per_s": 391.96}),
     ("ib_write_bw in MB/s", MEGABYTES, {"perftest.gbit_per_s": 92.0}),
     ("fabric manager", FM, {"fm.active": False}),
-    ("no fabric manager", "Unit nvidia-fabricmanager.service could not be found.\n", {"fm.active": False}),
+    ("no fabric manager", "Unit nvidia-fabricmanager.service could not be found.\n", {"fm.unit": False}),
     ("validations", "$ ls -A /run/nvidia/validations\n.driver-ctr-ready  driver-ready  toolkit-ready\n",
      {"validation.driver": True, "validation.toolkit": True, "validation.plugin": False}),
     ("validations, one a line", "driver-ready\ntoolkit-ready\nplugin-ready\n", {"validation.plugin": True}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.engine.kernels.gang import count_room
@@ -342,25 +343,41 @@ def check_refused(on: Scene, refused: Refused, sets: list[tuple[int, int]], requ
         assert refused.best_room == max(by_domain, default=0)
 
 
+MOST_CHOICES = 200_000
+"""Choices that are tried of one example: a few drawn ones have so many that they would take minutes."""
+
+
 def can_hold(rooms: dict[tuple[int, int], int], most: list[int], units: list[int]) -> bool:
     """Whether units of pods fit, each within one required domain: every choice of domains is tried.
 
     ``rooms`` are of the parts of the fleet by (required domain, domain of spread), ``most`` what the latter may take.
+    An example with more than MOST_CHOICES is drawn anew.
     """
-    if not units:
-        return True
-    if min(units) * len(units) > min(sum(rooms.values()), sum(most)):
+    tried = itertools.count()
+    hopeless: set[tuple[object, ...]] = set()
+
+    def fits(rooms: dict[tuple[int, int], int], most: list[int], units: list[int]) -> bool:
+        if not units:
+            return True
+        if min(units) * len(units) > min(sum(rooms.values()), sum(most)):
+            return False
+        state = (tuple(sorted(rooms.items())), tuple(most), tuple(units))
+        if state in hopeless:
+            return False
+        for one in sorted({domain for domain, _ in rooms}):
+            parts = sorted(key for key in rooms if key[0] == one)
+            for shares in dealt(units[0], [min(rooms[part], most[part[1]]) for part in parts]):
+                assume(next(tried) < MOST_CHOICES)
+                left, may = dict(rooms), list(most)
+                for part, share in zip(parts, shares, strict=True):
+                    left[part] -= share
+                    may[part[1]] -= share
+                if fits(left, may, units[1:]):
+                    return True
+        hopeless.add(state)
         return False
-    for one in sorted({domain for domain, _ in rooms}):
-        parts = sorted(key for key in rooms if key[0] == one)
-        for shares in dealt(units[0], [min(rooms[part], most[part[1]]) for part in parts]):
-            left, may = dict(rooms), list(most)
-            for part, share in zip(parts, shares, strict=True):
-                left[part] -= share
-                may[part[1]] -= share
-            if can_hold(left, may, units[1:]):
-                return True
-    return False
+
+    return fits(rooms, most, units)
 
 
 def dealt(amount: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:

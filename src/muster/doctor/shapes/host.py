@@ -19,11 +19,14 @@ _READY = re.compile(r"\.?[a-z-]+-ready|workload-type")
 
 
 def read_fabric_manager(evidence: Evidence, file: str, lines: Sequence[str], at: int) -> int:
-    """`systemctl status nvidia-fabricmanager`: whether it is active."""
-    evidence.pieces.append(Piece("fabricmanager-log", file, at + 1))
+    """`systemctl status nvidia-fabricmanager`: whether it is active.
+
+    That there is no such unit says nothing: many GPUs have no NVSwitch, and it may run in the driver's container.
+    """
     if "could not be found" in lines[at]:
-        evidence.add(Fact("fm.active", False, Quote(file, at + 1, lines[at].strip()[:200])))
+        evidence.add(Fact("fm.unit", False, Quote(file, at + 1, lines[at].strip()[:200])))
         return 1
+    evidence.pieces.append(Piece("fabricmanager-log", file, at + 1))
     for index in range(at, min(at + 8, len(lines))):
         if found := _ACTIVE.match(lines[index]):
             quote = Quote(file, index + 1, f"nvidia-fabricmanager.service {lines[index].strip()[:150]}")
