@@ -27,7 +27,8 @@ from muster.backends.slurm.read import read_commands  # noqa: E402
 from muster.engine.config import config_of  # noqa: E402
 from muster.engine.scheduler import Scheduler  # noqa: E402
 from muster.model.plan import Place  # noqa: E402
-from muster.slurm.records import sdiag_of, tres_of  # noqa: E402
+from muster.slurm.records import tres_of  # noqa: E402
+from muster.slurm.records_tables import sdiag_of  # noqa: E402
 from slurmdev import Settings, Slurm  # noqa: E402
 
 NODES = (1, 1, 1, 1, 2, 2, 4, 8, 16)

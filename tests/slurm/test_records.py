@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from muster.slurm.records import (
     Held,
-    assocs_of,
     config_of,
     fields_of,
     gpus_asked,
@@ -21,12 +20,11 @@ from muster.slurm.records import (
     moment_s,
     node_of,
     per_gpu,
-    qos_of,
-    sdiag_of,
     span_s,
     states_of,
     tres_of,
 )
+from muster.slurm.records_tables import assocs_of, qos_of, sdiag_of
 
 DATA = Path(__file__).parent / "data" / "commands-22.05"
 JOBS = {each["JobId"]: job_of(each) for each in lines_of((DATA / "jobs.txt").read_text(), "JobId")}

@@ -6,7 +6,8 @@ import math
 
 from msgspec import Struct
 
-from muster.slurm.records import words
+from muster.slurm.hostlist import expand
+from muster.slurm.records import told, words
 
 
 class Number(Struct, frozen=True):
@@ -53,3 +54,20 @@ def whole(value: Num, default: int = 0) -> int:
 def many(value: Many) -> tuple[str, ...]:
     """Words, from either form."""
     return words(value) if value is None or isinstance(value, str) else tuple(each for each in value if each)
+
+
+def moment(value: Num) -> float | None:
+    """Seconds since 1970; None: not told, or never."""
+    found = amount(value)
+    return found if found and 0 < found < math.inf else None
+
+
+def minutes(value: Num) -> float | None:
+    """Minutes in seconds; None: not told, or there is no limit."""
+    found = amount(value)
+    return 60.0 * found if found is not None and 0 < found < math.inf else None
+
+
+def hosts(text: str | None) -> tuple[str, ...]:
+    """The names in a hostlist; none where it is not told."""
+    return expand(told(text)) if told(text) else ()

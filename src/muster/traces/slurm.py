@@ -16,16 +16,15 @@ from pathlib import Path
 
 from muster.errors import InputError
 from muster.slurm.records import (
-    assocs_of,
     config_of,
     job_of,
     moment_s,
     node_of,
     partition_of,
-    qos_of,
     reservation_of,
     switch_of,
 )
+from muster.slurm.records_tables import assocs_of, qos_of
 from muster.slurm.restful import fill, holds_json
 from muster.slurm.shown import ASSOCIATIONS, CONFIG, QOS, SDIAG, WHAT, Piece, pieces_of
 from muster.slurm.world import SlurmWorld

@@ -10,16 +10,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from muster.backends.slurm.commands import Commands
 from muster.errors import ClusterError, InputError
 from muster.slurm.records import (
-    assocs_of,
     config_of,
     job_of,
     lines_of,
     node_of,
     partition_of,
-    qos_of,
     reservation_of,
     switch_of,
 )
+from muster.slurm.records_tables import assocs_of, qos_of
 from muster.slurm.world import SlurmWorld
 
 _SHOWS: dict[str, tuple[str, ...]] = {
