@@ -40,7 +40,7 @@ class Steered:
         """The state file."""
         return self.folder / "state.json"
 
-    def _command(self, arguments: Sequence[str], user: str = "") -> list[str]:
+    def command(self, arguments: Sequence[str], user: str = "") -> list[str]:
         prefix = ["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups"] if user else []
         start = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from muster.cli.main import run; run()"
         return [*prefix, sys.executable, "-c", start, "slurm", *arguments, f"--state={self.state}"]
@@ -48,7 +48,7 @@ class Steered:
     def muster(self, *arguments: str, code: int = 0, user: str = "") -> str:
         """Run `muster slurm ...`; what it printed and said. Fails where the exit code is another."""
         done = subprocess.run(
-            self._command(arguments, user), env=self.slurm.environment() | {"COLUMNS": "200"}, cwd="/",
+            self.command(arguments, user), env=self.slurm.environment() | {"COLUMNS": "200"}, cwd="/",
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
@@ -60,7 +60,7 @@ class Steered:
         """The process of `muster slurm schedule`; killed at the end if it still runs."""
         log = (self.folder / "log").open("a")
         process = subprocess.Popen(
-            self._command(["schedule", "--yes", *arguments]), env=self.slurm.environment(), cwd="/",
+            self.command(["schedule", "--yes", *arguments]), env=self.slurm.environment(), cwd="/",
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         try:

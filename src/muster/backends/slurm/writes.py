@@ -22,7 +22,12 @@ _NO_CONTROLLER = (
     "zero bytes were transmitted", "protocol authentication error", "could not establish a configuration source",
     "failed to initialize", "connect failure",
 )  # fmt: skip
-_GONE = ("invalid job id specified", "job has finished", "job/step already completing or completed")
+_GONE = (
+    "invalid job id specified",
+    "job has finished",
+    "job has already finished",
+    "job/step already completing or completed",
+)
 _STARTED = ("job is no longer pending execution",)
 
 
