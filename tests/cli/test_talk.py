@@ -77,6 +77,18 @@ def test_words_of_a_heading_stay_whole_where_there_is_room(
     assert heading in out
 
 
+@pytest.mark.parametrize(("width", "is_whole"), [(34, True), (24, False)])
+def test_codes_stay_whole_and_other_cells_give_way_where_there_is_room(
+    width: int, is_whole: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code = "QOSMaxGRESPerUserLimit"
+    print_table([Column("at", "at"), Column("says", "says", code=True)], [["Tue 03:37 to Wed 04:30", code]])
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= width
+    assert (code in out) is is_whole
+
+
 def test_talk_of_programs_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     say("word " * 50)
     assert capsys.readouterr().err == "word " * 50 + "\n"

@@ -41,6 +41,7 @@ class Column(msgspec.Struct, frozen=True):
         right: align to the right (numbers).
         wide: shown only with ``-o wide`` (always in json, yaml and csv).
         show: how a value is written in a table.
+        code: names without blanks, which are copied and looked up: not broken while the line has room for them.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     wide: bool = False
     show: Callable[[Any], str] = str
+    code: bool = False
 
 
 def output_option(function: _Function) -> _Function:
@@ -140,6 +142,9 @@ def print_table(
     whole = [
         not column.right and all(len(row[index]) <= _SHORT for row in rows) for index, column in enumerate(columns)
     ]
+    codes = [short or column.code for short, column in zip(whole, columns, strict=True)]
+    if _least_width(columns, rows, codes) <= out.width:
+        whole = codes
     # where that is enough, numbers below a heading of one word are not broken either, nor is that word
     wider = [short or (column.right and " " not in column.title) for short, column in zip(whole, columns, strict=True)]
     if _least_width(columns, rows, wider) <= out.width:

@@ -143,7 +143,7 @@ def _waiting(view: View, document: dict[str, Any], of: str, wide: bool) -> None:
     ]  # fmt: skip
     of_slurm = any(each["slurm"] for each in found)
     if of_slurm:  # its accounts have limits, and nothing that is lent
-        columns[-1] = Column("slurm", "Slurm says")
+        columns[-1] = Column("slurm", "Slurm says", code=True)
     rows = [
         [
             f"{each['position']:,}", _called(each), each["queue"], _gpus(each["gpu_milli"]), span(each["waited_s"]),
