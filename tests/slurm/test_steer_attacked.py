@@ -91,6 +91,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
 def test_killed_before_each_write_in_turn_release_puts_everything_back(attacked: Attacked, state_is_lost: bool) -> None:
     attacked.busy()
     before = plain(attacked.slurm)
+    at = 1
     for at in range(1, 20):
         attacked.attack(at, KILL)
         done = attacked.attacked(*SCHEDULE)
@@ -109,6 +110,7 @@ def test_killed_before_each_write_in_turn_release_puts_everything_back(attacked:
 def test_a_release_that_is_killed_before_each_write_in_turn_is_finished_by_the_next(attacked: Attacked) -> None:
     attacked.busy()
     before = plain(attacked.slurm)
+    at = 1
     for at in range(1, 20):
         attacked.attack(99, KILL)
         assert attacked.attacked(*SCHEDULE).returncode == 0

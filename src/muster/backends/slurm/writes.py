@@ -20,7 +20,7 @@ _NO_RIGHTS = ("access/permission denied", "permission denied", "access denied")
 _NO_CONTROLLER = (
     "unable to contact slurm controller", "connection refused", "socket timed out", "timed out on send/recv",
     "zero bytes were transmitted", "protocol authentication error", "could not establish a configuration source",
-    "failed to initialize", "connect failure",
+    "failed to initialize", "connect failure", "unexpected message received",
 )  # fmt: skip
 _GONE = (
     "invalid job id specified",
