@@ -39,6 +39,8 @@ def best_interval_s(save_s: float, mttf_s: float) -> float:
     """The interval of the largest efficiency; 0 where saving costs nothing."""
     if save_s <= 0:
         return 0.0
+    if save_s < 1e-9 * mttf_s:  # there the exact form is a difference of near equals, and Young's is as near
+        return young_s(save_s, mttf_s)
     from scipy.special import lambertw  # pyright: ignore[reportUnknownVariableType]
 
     return mttf_s * (1 + float(lambertw(-math.exp(-save_s / mttf_s - 1)).real))

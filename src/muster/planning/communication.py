@@ -348,7 +348,8 @@ def step_time(job: TrainingJob, placement: Sequence[Spot], fabric: Fabric) -> St
     lines: list[Line] = []
     tokens = job.micro_batch * job.sequence * job.microbatches * job.data
     compute = job.passes * 2 * job.parameters * tokens / (job.gpus * job.achieved_tflops * 1e12)
-    numbers = f"{job.passes} x 2 x {job.parameters:.4g} x {tokens:,} / ({job.gpus} x {job.achieved_tflops:g}e12)"
+    parameters = f"{job.parameters:.4g}".replace("e+", "e")
+    numbers = f"{job.passes} x 2 x {parameters} x {tokens:,} / ({job.gpus} x {job.achieved_tflops:g}e12)"
     lines.append(Line("compute", "passes 2 P T / (n F)", numbers, seconds(compute), compute))
     tensor = _tensor(job, placement, fabric, lines)
     expert = _expert(job, placement, fabric, lines)

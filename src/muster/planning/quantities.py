@@ -15,6 +15,8 @@ from msgspec import Struct
 from muster.errors import InputError
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_LEAST = 1e-12
+"""What is nearer 0 than that and not 0 is a slip; its square or cube would vanish."""
 _TIMES = {
     "ms": 1e-3,
     "s": 1.0,
@@ -43,6 +45,7 @@ class Kind(Struct, frozen=True):
         units: what may follow a number, and how much of the base it is; of none, only the number may stand.
         bare: what a number without a unit counts in; None: it is refused.
         whole: only whole numbers.
+        most: beyond it nothing is meant, and sums of squares and exponentials are not what they should be.
         example: how one is written.
         shown: units for people, largest first; a value is shown in the first that it reaches.
     """
@@ -54,6 +57,7 @@ class Kind(Struct, frozen=True):
     example: str
     shown: tuple[str, ...] = ()
     whole: bool = False
+    most: float = 1e21
 
     def read(self, text: str | float, field: str = "") -> float:
         """The value in the base unit.
@@ -66,14 +70,17 @@ class Kind(Struct, frozen=True):
             InputError: it is no quantity of this kind.
         """
         value = float(text) if isinstance(text, (int, float)) else self._of_text(text.strip(), field)
-        if not math.isfinite(value) or abs(value) > 1e21:
-            raise InputError(f"{str(text)[:40]!r} is beyond all bounds", field=field or None, hint=self.hint)
+        if not math.isfinite(value) or abs(value) > self.most:
+            bound = "" if self.most >= 1e21 else f"at most {self.show(self.most)}, "
+            raise InputError(f"{str(text)[:40]!r} is beyond all bounds", field=field or None, hint=bound + self.hint)
+        if 0 < abs(value) < _LEAST:
+            raise InputError(f"{str(text)[:40]!r} is too near 0 to calculate with", field=field or None, hint=self.hint)
         if self.whole and value != int(value):
             raise InputError(f"{str(text)[:40]!r} is no whole number", field=field or None, hint=self.hint)
         return value
 
     def _of_text(self, text: str, field: str) -> float:
-        if self is TIME and len(parts := re.findall(r"[\d.]+[a-z]+", text)) > 1 and "".join(parts) == text:
+        if self is TIME and len(parts := re.findall(r"[\d.]+(?:e\d+)?[a-z]+", text)) > 1 and "".join(parts) == text:
             return sum(self._of_text(part, field) for part in parts)
         match = _NUMBER.match(text)
         if match is None:
@@ -106,7 +113,9 @@ class Kind(Struct, frozen=True):
         return f"such as {self.example}"
 
     def show(self, value: float) -> str:
-        """A value for people, in the unit that suits it."""
+        """A value for people, in the unit that suits it; a dash where there is none."""
+        if math.isnan(value):
+            return "-"
         for unit in self.shown:
             size = self.units[unit]
             if abs(value) >= size * 0.9995:
@@ -133,6 +142,8 @@ def figure(value: float) -> str:
         return "-"
     if math.isinf(value):
         return "no limit" if value > 0 else "-no limit"
+    if abs(value) >= 1e15:
+        return f"{value:.2e}".replace("e+", "e")
     if abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
     if 0 < abs(value) < 1e-4:
@@ -150,7 +161,7 @@ def counts(base: str, example: str) -> Kind:
     return Kind("a whole number", base, {"k": 1e3, "M": 1e6}, 1.0, example, whole=True)
 
 
-TIME = Kind("a time", "s", _TIMES, 1.0, "45s, 30m, 2.5h, 1h30m or 3d", ("d", "h", "min", "s", "ms"))
+TIME = Kind("a time", "s", _TIMES, 1.0, "45s, 30m, 2.5h, 1h30m or 3d", ("d", "h", "min", "s", "ms"), most=1e12)
 BYTES = Kind("an amount of bytes", "B", _BYTES, None, "80GB or 80GiB", ("TB", "GB", "MB", "kB", "B"))
 RATE = Kind("a rate of bytes", "B/s", _RATES, None, "400Gb/s or 50GB/s", ("GB/s", "MB/s", "kB/s", "B/s"))
 SHARE = Kind("a share", "", {"%": 0.01}, 1.0, "0.3 or 30%")

@@ -204,13 +204,34 @@ def derive(
     fields = fields_of(type(question))
     for field in fields:
         field.check(getattr(question, field.name))
-    worked = question.work()
+    worked = _worked(question, fields, origins or {})
     inputs = tuple(_input(question, field, origins or {}, sources or {}) for field in fields)
     varied = tuple(_varied(question, fields, worked)) if sensitivity else ()
     return Derivation(
         question.planner, question.asked(), worked.answer, worked.formula, worked.source, inputs, worked.steps,
         worked.results, varied, worked.tables, worked.fails_when, worked.todo, worked.charts,
     )  # fmt: skip
+
+
+def _worked(question: Question, fields: Sequence[Field], origins: Mapping[str, Origin]) -> Worked:
+    """The answer; where there is none, the error names options of the command and not what a formula calls them."""
+    said = [field.option for field in fields if origins.get(field.name) in ("given", "from your data")]
+    try:
+        worked = question.work()
+    except InputError as error:
+        if error.file is not None or error.field is None or error.field.startswith("-"):
+            raise
+        options = {field.name: field.option for field in fields} | {field.option[2:]: field.option for field in fields}
+        option = options.get(error.field, error.field)
+        named = option if option in said or not said else ", ".join(said)
+        what = error.what if named == option or not error.what.startswith("is ") else f"{error.field} {error.what}"
+        raise InputError(what, field=named, hint=error.hint) from None
+    except ArithmeticError:
+        worked = None
+    if worked is None or (worked.results and worked.results[0].value != worked.results[0].value):  # not a number
+        what = "lead beyond what can be calculated: an input, or what two of them make, is 0 or too large"
+        raise InputError(what, field=", ".join(said) or None, hint="see the usual ranges in --help")
+    return worked
 
 
 def _input(question: Question, field: Field, origins: Mapping[str, Origin], sources: Mapping[str, str]) -> Input:
@@ -261,7 +282,7 @@ def _varied(question: Question, fields: Sequence[Field], worked: Worked) -> list
                 field.check(other)
                 changed = replace(question, **{field.name: other})
                 gives = changed.headline()
-            except InputError:
+            except (InputError, ArithmeticError):
                 continue
             found.append(Sensitivity(field.ask.name, f"{field.ask.symbol} = {kind.show(other)}", gives, unit))
     return found

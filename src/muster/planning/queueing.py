@@ -16,6 +16,9 @@ import math
 
 from muster.errors import InputError
 
+MOST_SERVERS = 1_000_000
+"""Of one line; more is a slip, and takes seconds to count up to."""
+
 
 def erlang_b(load: float, servers: int) -> float:
     """The share of arrivals that find all servers busy, where those are lost."""
@@ -60,10 +63,14 @@ def servers_for_loss(load: float, share: float) -> int:
     """The least servers that lose at most a share of the arrivals; raises `InputError` where it is not above 0."""
     if not 0 < share < 1:
         raise InputError(f"is {share:g}", field="share", hint="above 0 and below 1")
+    if load * (1 - share) > MOST_SERVERS:  # each server carries one at most
+        raise InputError("asks for more than a million servers", field="share", hint="a shorter service, or more loss")
     lost, count = 1.0, 0
     while lost > share:
         count += 1
         lost = load * lost / (count + load * lost)
-        if count > 10_000_000:
-            raise InputError("asks for more than ten million servers", field="share")
+        if count > MOST_SERVERS:
+            raise InputError(
+                "asks for more than a million servers", field="share", hint="a shorter service, or more loss"
+            )
     return count

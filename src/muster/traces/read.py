@@ -195,7 +195,7 @@ def _resolved(spec: Spec, kinds: Mapping[str, str], what: str) -> Spec:
     if found in kinds:
         return Spec(spec.text, found, spec.path, spec.options)
     for other in ("workload", "fleet", "snapshot"):
-        if _recognise(head, spec.path, other):
+        if other != what and _recognise(head, spec.path, other):
             raise InputError(f"holds a {other}, not a {what}", file=spec.path)
     raise InputError(
         f"its contents do not tell which kind of {what} it is",

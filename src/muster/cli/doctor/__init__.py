@@ -48,7 +48,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], node: str, output: str
         return
     from muster.errors import InputError
 
-    if not sources:
+    if not sources or "" in sources:  # an unset variable is not the folder that one stands in
         raise InputError("no evidence is named", field="--from", hint="a file, a folder or - for standard input")
     from muster.cli.doctor.page import emit_verdict
     from muster.doctor.pile import read_pile

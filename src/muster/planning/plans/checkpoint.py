@@ -16,7 +16,7 @@ from muster.planning.checkpoints import (
     young_s,
 )
 from muster.planning.derivation import Chart, Line, Result, Step, Table
-from muster.planning.quantities import BYTES, RATE, TIME, counts, figure, numbers
+from muster.planning.quantities import BYTES, RATE, SHARE, TIME, counts, figure, numbers
 from muster.planning.question import Ask, Question, Worked
 
 DAY_S = 86400.0
@@ -201,9 +201,9 @@ class Checkpoint(Question, frozen=True, kw_only=True):
                     f"Saving in the background with a stall of {TIME.show(stall)} would give {100 * gain:.1f} points "
                     "more: muster plan checkpoint --stall 5s."
                 )
-        lost = self.restart_s / mttf
+        lost = self.restart_s / (mttf + self.restart_s)
         if lost > 0.005:
             told.append(
-                f"Restarting alone costs {100 * lost:.1f} % of the time: a warm spare shortens R (muster plan spares)."
+                f"Restarting alone costs {SHARE.show(lost)} of the time: a warm spare shortens R (muster plan spares)."
             )
         return told

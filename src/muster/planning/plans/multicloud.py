@@ -172,8 +172,8 @@ class Multicloud(Question, frozen=True, kw_only=True, dict=True):
         told = f"Not as one job: a step over {len(self._sites)} sites takes {figure(self.headline())} times as long."
         if self.headline() < 1.05:
             told = f"One job over {len(self._sites)} sites pays {100 * (self.headline() - 1):.1f} % of its step here."
-        enough = "there is enough" if need <= self.link else f"there are {self.link * 8 / 1e9:.2g}"
-        told += f" In outer steps it needs {need * 8 / 1e9:.2g} Gb/s ({enough})."
+        enough = "there is enough" if need <= self.link else f"there are {figure(self.link * 8 / 1e9)}"
+        told += f" In outer steps it needs {figure(need * 8 / 1e9)} Gb/s ({enough})."
         if moved:
             names = ", ".join(f"{job.name} to {site.name}" for job, site in moved[:3])
             more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
@@ -193,8 +193,9 @@ class Multicloud(Question, frozen=True, kw_only=True, dict=True):
                  f"{w - 1} x {TIME.show(self.rtt_s)}", self._step(), "s"),
             Step("bandwidth of outer steps", f"2 x ({w} - 1)/{w} x {p} x {figure(self.bits)} bits / "
                  f"({self.every} x {TIME.show(self.step_s)})", need * 8 / 1e9, "Gb/s"),
-            Step("an outer exchange over the link, if it does not hide", f"{need * 8 / 1e9:.3g} Gb/s x {self.every} x "
-                 f"{TIME.show(self.step_s)} / {self.link * 8 / 1e9:.3g} Gb/s",
+            Step("an outer exchange over the link, if it does not hide",
+                 f"{figure(need * 8 / 1e9)} Gb/s x {self.every} x {TIME.show(self.step_s)} / "
+                 f"{figure(self.link * 8 / 1e9)} Gb/s",
                  need * self.every * self.step_s / self.link, "s"),
         ]  # fmt: skip
         hours = self.horizon_s / 3600

@@ -49,7 +49,7 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
     open: Annotated[float, Ask("o", "share of them with a notebook open at the busiest time", SHARE, above=True, most=1,
                                usual="20% to 80%")] = 0.5  # fmt: skip
     seen: Annotated[tuple[float, ...], Ask("N", "notebooks open, as seen at equal steps of time", counts("", "31"),
-                                           usual="--from fills it")] = ()  # fmt: skip
+                                           most=MOST_USERS, usual="--from fills it")] = ()  # fmt: skip
     work_s: Annotated[
         float, Ask("w", "from a session's first cell to its last", TIME, above=True, usual="30m to 8h", option="worked")
     ] = 10_800.0
@@ -97,7 +97,7 @@ class Notebooks(Question, frozen=True, kw_only=True, dict=True):
         gpus, whole = self._gpus(best), self._places(1.0)
         held = self._mean_open * now.held
         after = "no idle one is taken" if self.never else f"idle ones are taken after {TIME.show(self.idle_s)}"
-        stops = f"{100 * now.met:.2g} % of sessions lose their GPU while their user comes back"
+        stops = f"{SHARE.show(now.met)} of sessions lose their GPU while their user comes back"
         cheapest = self._cheapest()
         return Worked(
             f"{self.users:,} users need {gpus:,} GPU{'s' if gpus != 1 else ''} ({best.name}, {best.per_gpu} a GPU) if "

@@ -143,6 +143,8 @@ class Pool(Question, frozen=True, kw_only=True):
         if max(self.demand) > self.gpus:
             hint = f"serving's peak is {figure(max(self.demand))}"
             raise InputError(f"is {self.gpus:,}", field="--gpus", hint=hint)
+        if self.floor > self.gpus:
+            raise InputError(f"is {figure(self.floor)} GPUs", field="--floor", hint=f"the pool has {self.gpus:,}")
         steps = max(1, math.ceil(sum(self._parts()) / self.step_s))
         slack = slack_for(self.demand, steps, self.risk)
         return steps, slack, lend(self.demand, steps, slack, self.floor, self.step_s)
@@ -151,8 +153,8 @@ class Pool(Question, frozen=True, kw_only=True):
         return self.restart_s + (0.0 if self.saved else self.interval_s / 2)
 
     def _lost(self, found: Lent) -> float:
-        """GPUs whose work is lost, in the mean."""
-        return found.risen * self._each_lost() / 3600
+        """GPUs whose work is lost, in the mean: all that training has, at most."""
+        return min(found.risen * self._each_lost() / 3600, max(0.0, self.gpus - found.held))
 
     def _use(self, found: Lent, lost: float) -> float:
         mean = sum(self.demand) / len(self.demand)

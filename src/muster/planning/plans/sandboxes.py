@@ -41,11 +41,11 @@ class Sandboxes(Question, frozen=True, kw_only=True):
         float, Ask("R", "memory for the host itself", BYTES, usual="2GB to 16GB", option="reserve")
     ] = 3e9
     working_bytes: Annotated[
-        float, Ask("w", "memory that a session touches", BYTES, usual="50MB to 4GB", option="working",
+        float, Ask("w", "memory that a session touches", BYTES, above=True, usual="50MB to 4GB", option="working",
                    source="a headless browser, 270 MB (agent-sandbox benchmarks)")
     ] = 270e6  # fmt: skip
-    cpu: Annotated[float, Ask("c", "cores that a session uses in the mean", numbers("cores", "0.1"), usual="0.01 to 1",
-                              most=1024)] = 0.04  # fmt: skip
+    cpu: Annotated[float, Ask("c", "cores that a session uses in the mean", numbers("cores", "0.1"), above=True,
+                              usual="0.01 to 1", most=1024)] = 0.04  # fmt: skip
     busy: Annotated[
         float, Ask("u", "share of the cores that may be used", SHARE, above=True, most=1, usual="50% to 80%")
     ] = 0.7

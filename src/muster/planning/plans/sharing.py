@@ -280,7 +280,7 @@ class Sharing(Question, frozen=True, kw_only=True, dict=True):
         for name, mode, jobs, packing in best.shared:
             for fill, times in packing.fills:
                 held = ", ".join(f"{count} {job.name}" for job, count in zip(jobs, fill, strict=True) if count)
-                over = f"{100 * over_asked(jobs, fill):.2g} %" if mode == "MPS" else ""
+                over = SHARE.show(over_asked(jobs, fill)) if mode == "MPS" else ""
                 rows.append((times, f"{mode}, {name}", held, over))
         title = "The GPUs (profile@first memory slice; the last column: time in which more than the GPU is wanted)"
         tables.append(Table(title, ("GPUs", "way", "each holds", "over-asked"), tuple(rows)))

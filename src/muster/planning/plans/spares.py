@@ -30,7 +30,7 @@ class Spares(Question, frozen=True, kw_only=True):
                    usual="2 to 15", most=1e5, source=f"{_RATE.cluster} ({SOURCES[_RATE.source]})")
     ] = _RATE.per_1000_node_days  # fmt: skip
     repair_s: Annotated[float, Ask("T", "time until a failed node is back", TIME, above=True, usual="4h to 14d",
-                                   option="repair")] = 3 * DAY_S  # fmt: skip
+                                   most=10 * 365.25 * DAY_S, option="repair")] = 3 * DAY_S  # fmt: skip
     target: Annotated[float, Ask("q", "part of the time in which all are replaced", SHARE, above=True, most=0.99999,
                                  usual="95% to 99.9%", vary=())] = 0.99  # fmt: skip
     domain: Annotated[

@@ -79,7 +79,8 @@ class Spot(Question, frozen=True, kw_only=True):
         return Worked(
             f"The gang breaks every {TIME.show(3600 / breaks)} ({figure(alone / breaks)} times less often than if "
             f"instances were lost alone); {100 * share:.0f} % of its time is work that lasts, so spot is cheaper below "
-            f"{100 * limit:.0f} % of the on-demand price; it is at {100 * self.ratio:.0f} %, {wins}.",
+            f"{figure(round(100 * limit))} % of the on-demand price; it is at "
+            f"{figure(round(100 * self.ratio))} %, {wins}.",
             (
                 "shocks at rate m take each instance with chance q ~ Beta: l = m E[q], r = E[q^2] / E[q]",
                 "breaks B(n) = m (1 - E[(1 - q)^n]);   alone: n l;   one fate: l",
