@@ -86,6 +86,14 @@ def test_the_error_names_the_option_that_was_given(words: tuple[str, ...]) -> No
     assert "\n" not in error.strip()
 
 
+def test_a_team_is_named_once_and_an_unset_variable_is_not_the_folder_that_one_stands_in() -> None:
+    _, error = _ask("fairshare", *(2 * ("--team", "a:gpus=8,jobs=3/h,time=2h,quota=64")))
+    assert "--team" in error
+    found = CliRunner().invoke(muster, ["doctor", "--from", ""])
+    assert isinstance(found.exception, InputError)
+    assert "--from" in str(found.exception)
+
+
 def test_shares_in_sentences_are_shares() -> None:
     page, _ = _ask("checkpoint", "--nodes", "1000000")
     restarting = re.search(r"Restarting alone costs ([\d.]+) %", page)

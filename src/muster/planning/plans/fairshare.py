@@ -155,6 +155,8 @@ class Fairshare(Question, frozen=True, kw_only=True):
                 raise InputError(
                     f"{name}'s quota holds none of its jobs", field="--team", hint="quota of one job at least"
                 )
+            if any(each.name == name for each in found):
+                raise InputError(f"names {name[:30]!r} twice", field="--team", hint="one each")
             found.append(team)
         return found
 
