@@ -130,3 +130,8 @@ def test_todays_interval_is_compared() -> None:
     assert isinstance(best, float)
     assert isinstance(now, float)
     assert now < best - 0.25
+
+
+def test_a_forgotten_unit_is_doubted() -> None:
+    assert "plain number is seconds" in derive(Checkpoint(mttf_s=7.9), sensitivity=False).answer
+    assert "plain number is seconds" not in derive(Checkpoint(mttf_s=7.9 * 3600), sensitivity=False).answer

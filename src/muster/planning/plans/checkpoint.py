@@ -22,6 +22,7 @@ from muster.planning.question import Ask, Question, Worked
 DAY_S = 86400.0
 _RATE = FAILURE_RATES[0]
 _BLOOM = "BLOOM: 2.3 TB in 40 s (S. Bekman, Machine Learning Engineering, read 2026-11-30)"
+_DOUBT = " That is hardly any: is the unit of --mttf right? A plain number is seconds."
 _SIZES = (8, 32, 128, 512, 2048)
 
 
@@ -100,7 +101,7 @@ class Checkpoint(Question, frozen=True, kw_only=True):
             results.append(Result(f"the same with today's {TIME.show(self.interval_s)}", now, "share"))
         return Worked(
             f"Save every {TIME.show(best)}: then {100 * share:.1f} % of the time becomes work that lasts, with a "
-            f"failure every {TIME.show(mttf)}.",
+            f"failure every {TIME.show(mttf)}.{_DOUBT if share < 0.2 else ''}",
             self._formula(), "Young 1974; Daly 2006; the exact form by Lambert's W; muster.planning.checkpoints",
             tuple(self._steps(mttf, save, best, share)), tuple(results), (self._sizes(save),),
             (self._chart(mttf, save, best),),

@@ -246,7 +246,7 @@ class Rollout(Question, frozen=True, kw_only=True):
         told += [
             f"With the GPU operator: maxParallelUpgrades {wave}, maxUnavailable {wave}, waitForCompletion "
             f"{'with a timeout' if self.drain == 'wait' else 'off and drain.enable true'}, so that it ends.",
-            "Let the canaries run your own jobs and muster preflight before the soak ends; choose them over racks, "
+            "Let the canaries run your own jobs and dcgmi diag -r 2 before the soak ends; choose them over racks, "
             "firmware and GPU models.",
             "Keep the old driver's packages until the last wave has soaked: that is the rollback.",
         ]
