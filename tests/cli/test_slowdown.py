@@ -51,7 +51,7 @@ def test_json_holds_the_derivation(capsys: pytest.CaptureFixture[str]) -> None:
     assert worse["derivation"][0] == {
         "what": "compute",
         "formula": "passes 2 P T / (n F)",
-        "numbers": "3 x 2 x 7e+10 x 8,192 / (8 x 400e12)",
+        "numbers": "3 x 2 x 7e10 x 8,192 / (8 x 400e12)",
         "result": "1.08 s",
         "value": pytest.approx(1.0752),
     }

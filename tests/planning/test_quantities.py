@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import InputError
-from muster.planning.quantities import BYTES, COUNT, FLOPS, NUMBER, PER_HOUR, RATE, SHARE, TIME, Kind, figure
+from muster.planning.quantities import BYTES, COUNT, FLOPS, NUMBER, PER_HOUR, RATE, SHARE, TIME, Kind, figure, seconds
 
 READ = [
     (BYTES, "80GB", 80e9),
@@ -92,3 +92,10 @@ def test_shares_near_one_tell_what_is_missing() -> None:
         "97.0 %", "99.950 %", "99.9980 %", "100 %", "50 %",
     ]  # fmt: skip
     assert figure(math.inf) == "no limit"
+
+
+def test_an_instant_may_be_as_near_zero_as_it_likes() -> None:
+    """Changes write instants as they are; a planner's input so near 0 is a slip."""
+    assert seconds("9.3e-74s") == pytest.approx(9.3e-74)
+    with pytest.raises(InputError, match="too near 0"):
+        TIME.read("9.3e-74s")
