@@ -69,7 +69,7 @@ class Kind(Struct, frozen=True):
         Raises:
             InputError: it is no quantity of this kind.
         """
-        value = float(text) if isinstance(text, (int, float)) else self._of_text(text.strip(), field)
+        value = float(text) if isinstance(text, (int, float)) else self.of_text(text.strip(), field)
         if not math.isfinite(value) or abs(value) > self.most:
             bound = "" if self.most >= 1e21 else f"at most {self.show(self.most)}, "
             raise InputError(f"{str(text)[:40]!r} is beyond all bounds", field=field or None, hint=bound + self.hint)
@@ -79,9 +79,10 @@ class Kind(Struct, frozen=True):
             raise InputError(f"{str(text)[:40]!r} is no whole number", field=field or None, hint=self.hint)
         return value
 
-    def _of_text(self, text: str, field: str) -> float:
+    def of_text(self, text: str, field: str) -> float:
+        """The value of a text in the base unit, whatever its size; raises `InputError`."""
         if self is TIME and len(parts := re.findall(r"[\d.]+(?:e\d+)?[a-z]+", text)) > 1 and "".join(parts) == text:
-            return sum(self._of_text(part, field) for part in parts)
+            return sum(self.of_text(part, field) for part in parts)
         match = _NUMBER.match(text)
         if match is None:
             raise InputError(f"{text[:40]!r} is not {self.name}", field=field or None, hint=self.hint)
@@ -178,7 +179,7 @@ COUNT = counts("", "64")
 def seconds(text: str, field: str | None = None) -> float:
     """A span such as ``90m``, ``2.5h``, ``1h30m``, ``1d``, ``45s`` or plain seconds; raises `InputError`."""
     try:
-        value = TIME._of_text(text.strip(), "")  # an instant may be as near 0 as it likes
+        value = TIME.of_text(text.strip(), "")  # an instant may be as near 0 as it likes
     except InputError:
         value = -1.0
     if not 0 <= value <= 1e12:
