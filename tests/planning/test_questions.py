@@ -125,3 +125,23 @@ def test_the_page_fits_a_terminal(name: str, monkeypatch: pytest.MonkeyPatch) ->
         done = CliRunner().invoke(main, words, catch_exceptions=False)
         assert done.exit_code == 0
         assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_source_of_data_is_there_and_refuses_what_is_not(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Sources name their reader by text: each must be importable, and tell a file that is not there in one line."""
+    command = importlib.import_module(f"muster.cli.plan.{name}").command
+    declared = {field.option for field in fields_of(planner_of(name))}
+    own = [each.opts[0] for each in command.params if each.opts[0] not in declared]
+    sources = [each for each in own if each in ("--from", "--requests", "--cells", "--prices")]
+    for option in sources:
+        with pytest.raises(SystemExit) as caught:
+            run(["plan", name, option, "nowhere/it.csv", *(["--per-gpu", "1/s"] if option == "--requests" else [])])
+        told = capfd.readouterr()
+        assert caught.value.code == 2, (option, told.err)
+        assert "nowhere/it.csv" in told.err
+    for option in set(own) & {"--sku", "--per-gpu"}:
+        with pytest.raises(SystemExit) as caught:
+            run(["plan", name, option, "1/s"])
+        assert caught.value.code == 2
+        assert "says nothing by itself" in capfd.readouterr().err

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from muster.errors import InputError
+from muster.planning.rows import read_row
 
 CLASSES = ("idle-held", "starved", "launch-bound", "comm-bound", "memory-bound", "partial", "mixed", "good")
 
@@ -126,21 +127,17 @@ _FIELDS = {
 
 def parse_use(text: str, field: str = "--use") -> Use:
     """``tenant:gpus=64,util=0.9,sm=0.4,tensor=0.1,dram=0.2,memory=0.8``; raises `InputError`."""
-    tenant, _, rest = text.partition(":")
+    tenant, said = read_row(text, ("gpus", "util"), tuple(_FIELDS)[2:], field, _HINT)
     values: dict[str, float] = {}
-    for part in rest.split(","):
-        name, equals, number = part.strip().partition("=")
-        if name not in _FIELDS or not equals:
-            raise InputError(f"{part[:40]!r} is not understood", field=field, hint=_HINT)
+    for name, number in said.items():
         try:
             value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
         except ValueError:
             value = -1.0
         if not 0 <= value <= (1e7 if name == "gpus" else 1):
-            raise InputError(f"{part[:40]!r} is no {'number' if name == 'gpus' else 'share'}", field=field, hint=_HINT)
+            what = f"{name}={number[:30]!r} is no {'number' if name == 'gpus' else 'share'}"
+            raise InputError(what, field=field, hint=_HINT)
         values[_FIELDS[name]] = value
-    if not tenant or not {"gpus", "gpu_util"} <= values.keys():
-        raise InputError(f"{text[:60]!r} lacks a tenant, gpus or util", field=field, hint=_HINT)
     return Use(tenant, **values)
 
 

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.bringup import Bringup
-
-if TYPE_CHECKING:
-    from muster.planning.question import FromData
-
-
-def _read(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.bringup import times_of
-
-    return times_of(named, given)
-
 
 command = plan_command(
     Bringup,
@@ -28,7 +15,9 @@ command = plan_command(
         "muster plan bringup --images 0B --link driver:time=20s --link plugin:time=15s,after=driver",
         "muster plan bringup --nodes 4 --scripted 80% --set-up 2d",
     ),
-    data=(Data("--from", "FILE", "The operator's pods: kubectl get pods -n gpu-operator -o json.", _read),),
+    data=(
+        Data("--from", "FILE", "The operator's pods: kubectl get pods -n gpu-operator -o json.", "bringup.times_of"),
+    ),
     notes="A component is name:time=3m,after=a+b,hands=15m,fails=3%,needed=no: time once those before it are\n"
     "ready, hands-on time by hand, share of nodes on which it fails.",
 )

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.coldstart import Coldstart
-from muster.planning.question import FromData
-
-
-def _read(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.coldstart import read_arrivals
-
-    return read_arrivals(path, given)
-
 
 command = plan_command(
     Coldstart,
@@ -24,5 +13,7 @@ command = plan_command(
         "muster plan coldstart --from requests.csv --misses 0.1%",
         "muster plan coldstart --claims 45/s --boot 0 --image 1GB --weights 0GB --compile 0 --graphs 0",
     ),
-    data=(Data("--from", "FILE", "When claims arrive: CSV or JSON lines with a time each.", _read),),
+    data=(
+        Data("--from", "FILE", "When claims arrive: CSV or JSON lines with a time each.", "coldstart.read_arrivals"),
+    ),
 )

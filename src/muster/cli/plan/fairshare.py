@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.fairshare import Fairshare
-from muster.planning.question import FromData
-
-
-def _read(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.fairshare import read_fairshare
-
-    return read_fairshare(path, given)
-
 
 command = plan_command(
     Fairshare,
@@ -24,5 +13,5 @@ command = plan_command(
         "muster plan fairshare --queue a:shares=2,usage=100 --queue b:shares=1,usage=10",
         "muster plan fairshare --team a:gpus=8,jobs=3/h,time=2h,quota=64 --variation 20",
     ),
-    data=(Data("--from", "FILE", "What sacct --parsable2 printed.", _read),),
+    data=(Data("--from", "FILE", "What sacct --parsable2 printed.", "fairshare.read_fairshare"),),
 )

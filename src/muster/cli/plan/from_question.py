@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,23 +17,38 @@ if TYPE_CHECKING:
     from muster.planning.derivation import Derivation, Origin
 
 
-Reader = Callable[[str, Mapping[str, Any]], FromData]
-"""Reads what an option such as ``--from`` names; beside it all options as they are given, None where they are not."""
-
-
 class Data(Struct, frozen=True):
-    """An option that fills inputs from a user's data.
+    """An option that fills inputs from a user's data, or says more of one that does.
 
     Attributes:
         option: such as ``--from``.
         metavar, help: for the command's help.
-        read: raises `InputError` if it is not what it should be; imported modules are imported in it.
+        read: ``module.function`` of `muster.answers.plan_data`, imported when it is used; called with what the option
+            names and all options as they are given (None where they are not), it returns `FromData` or raises
+            `InputError`.
+        beside: of an option without ``read``: the one that it says more of, and is nothing without.
     """
 
     option: str
     metavar: str
     help: str
-    read: Reader
+    read: str = ""
+    beside: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name among what is given."""
+        return self.option.lstrip("-").replace("-", "_")
+
+    def values(self, named: str, given: Mapping[str, Any]) -> FromData:
+        """What the data say; raises `InputError`."""
+        if not self.read:
+            if given[self.beside.lstrip("-").replace("-", "_")] is None:
+                raise InputError("says nothing by itself", field=self.option, hint=f"it is for {self.beside}")
+            return FromData({})
+        module, _, function = self.read.partition(".")
+        found: FromData = getattr(importlib.import_module(f"muster.answers.plan_data.{module}"), function)(named, given)
+        return found
 
 
 def plan_command(
@@ -120,10 +136,10 @@ def _answer(
     origins: dict[str, Origin] = {}
     sources: dict[str, str] = {}
     for each in data:
-        named = given[each.option.lstrip("-").replace("-", "_")]
+        named = given[each.key]
         if named is None:
             continue
-        read = each.read(named, given)
+        read = each.values(named, given)
         values.update(read.values)
         origins.update(dict.fromkeys(read.values, "from your data"))
         sources.update({**dict.fromkeys(read.values, str(named)), **read.sources})

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.image import Image
-
-if TYPE_CHECKING:
-    from muster.planning.question import FromData
-
-
-def _read(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.image import layers_of
-
-    return layers_of(named, given)
-
 
 command = plan_command(
     Image,
@@ -28,7 +15,7 @@ command = plan_command(
         "muster plan image --nodes 256 --registry 40Gb/s --connections 10 --unpacks 8",
         "muster plan image --disk 125MiB/s --unpack 250MB/s",
     ),
-    data=(Data("--from", "FILE", "An image manifest, or docker history as JSON.", _read),),
+    data=(Data("--from", "FILE", "An image manifest, or docker history as JSON.", "image.layers_of"),),
     notes="A layer is name:size=4.5GB,unpacked=9GB,changes=5%,cached=yes, the lowest first; size as it is\n"
     "sent, changes: share of builds that change it.",
 )

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.lora import Lora
-from muster.planning.question import FromData
-
-
-def _read(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.lora import read_lora
-
-    return read_lora(path, given)
-
 
 command = plan_command(
     Lora,
@@ -24,5 +13,5 @@ command = plan_command(
         "muster plan lora --base 141GB --memory 288GB --per-rank 12943360 --activation 1.31MB",
         "muster plan lora --from requests.csv --bill 20000 --report lora.html",
     ),
-    data=(Data("--from", "FILE", "A log of requests: CSV with a column adapter.", _read),),
+    data=(Data("--from", "FILE", "A log of requests: CSV with a column adapter.", "lora.read_lora"),),
 )

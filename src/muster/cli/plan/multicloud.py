@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.multicloud import Multicloud
-
-if TYPE_CHECKING:
-    from muster.planning.question import FromData
-
-
-def _jobs(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.multicloud import jobs_of
-
-    return jobs_of(named, given)
-
-
-def _prices(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.multicloud import site_prices
-
-    return site_prices(named, given)
-
 
 command = plan_command(
     Multicloud,
@@ -36,8 +17,13 @@ command = plan_command(
         "    --prices examples/prices.yaml --from trace.jsonl",
     ),
     data=(
-        Data("--from", "SPEC", "Jobs: a trace or workload, as muster trace reads it.", _jobs),
-        Data("--prices", "FILE", "A price file, for sites that name a sku; see examples/prices.yaml.", _prices),
+        Data("--from", "SPEC", "Jobs: a trace or workload, as muster trace reads it.", "multicloud.jobs_of"),
+        Data(
+            "--prices",
+            "FILE",
+            "A price file, for sites that name a sku; see examples/prices.yaml.",
+            "multicloud.site_prices",
+        ),
     ),
     notes="A site is name:gpus=256,price=2.95,egress=0.09,sku=NAME: price of a GPU-hour, egress of a GB that\n"
     "leaves. A job is name:gpus=64,hours=150,data=1TB,home=SITE.",

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.notebooks import Notebooks
-from muster.planning.question import FromData
-
-
-def _sessions(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.notebooks import read_sessions
-
-    return read_sessions(path, given)
-
-
-def _cells(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.notebooks import read_cells
-
-    return read_cells(path, given)
-
 
 command = plan_command(
     Notebooks,
@@ -32,7 +15,12 @@ command = plan_command(
         "muster plan notebooks --users 30 --trusted --memory 6GB --gpu L40S",
     ),
     data=(
-        Data("--from", "FILE", "Sessions: CSV with user, start, end, and last_active if known.", _sessions),
-        Data("--cells", "FILE", "Cells that ran: CSV with user, start, end.", _cells),
+        Data(
+            "--from",
+            "FILE",
+            "Sessions: CSV with user, start, end, and last_active if known.",
+            "notebooks.read_sessions",
+        ),
+        Data("--cells", "FILE", "Cells that ran: CSV with user, start, end.", "notebooks.read_cells"),
     ),
 )

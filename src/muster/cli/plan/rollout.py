@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.rollout import Rollout
-from muster.planning.question import FromData
-
-
-def _read(source: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.rollout import read_rollout
-
-    return read_rollout(source, given)
-
 
 command = plan_command(
     Rollout,
@@ -24,5 +13,12 @@ command = plan_command(
         "muster plan rollout --from now.snap --to 580.95.05 --image trainer:cuda=12.4,compat",
         "muster plan rollout --nodes 1000 --drain checkpoint --interval 30m --fault 2%",
     ),
-    data=(Data("--from", "SOURCE", "A snapshot or a live cluster: its nodes, and what runs on them.", _read),),
+    data=(
+        Data(
+            "--from",
+            "SOURCE",
+            "A snapshot or a live cluster: its nodes, and what runs on them.",
+            "rollout.read_rollout",
+        ),
+    ),
 )

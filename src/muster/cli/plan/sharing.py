@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.sharing import Sharing
-
-if TYPE_CHECKING:
-    from muster.planning.question import FromData
-
-
-def _read(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.sharing import workloads_of
-
-    return workloads_of(named, given)
-
 
 command = plan_command(
     Sharing,
@@ -29,7 +16,14 @@ command = plan_command(
         "muster plan sharing --from workloads.csv",
         "muster plan sharing --isolate everything --times 2",
     ),
-    data=(Data("--from", "FILE", "A CSV file of workloads: name, memory, compute, and busy, count, tenant.", _read),),
+    data=(
+        Data(
+            "--from",
+            "FILE",
+            "A CSV file of workloads: name, memory, compute, and busy, count, tenant.",
+            "sharing.workloads_of",
+        ),
+    ),
     notes="A job is name:memory=10GB,compute=0.2,busy=50%,count=7,tenant=NAME. compute: share of a GPU\n"
     "when it works (SM_ACTIVE); busy: share of the time in which it works (GPU_UTIL); left out: always.",
 )

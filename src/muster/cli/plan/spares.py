@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.spares import Spares
-from muster.planning.question import FromData
-
-
-def _read(source: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.spares import read_nodes
-
-    return read_nodes(source, given)
-
 
 command = plan_command(
     Spares,
@@ -24,5 +13,7 @@ command = plan_command(
         "muster plan spares --from now.snap --domain 18 --detect 30s",
         "muster plan spares --nodes 128 --worse 3.6 --price 2.5",
     ),
-    data=(Data("--from", "SOURCE", "A snapshot or a live cluster: its nodes and their failures.", _read),),
+    data=(
+        Data("--from", "SOURCE", "A snapshot or a live cluster: its nodes and their failures.", "spares.read_nodes"),
+    ),
 )

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.spot import Spot
-from muster.planning.question import FromData
-
-
-def _losses(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.spot import read_losses
-
-    return read_losses(path, given)
-
-
-def _ratio(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.spot import read_ratio
-
-    return read_ratio(path, given)
-
 
 command = plan_command(
     Spot,
@@ -31,8 +14,13 @@ command = plan_command(
         "muster plan spot --work 3d --deadline 5d --available 70%",
     ),
     data=(
-        Data("--from", "FILE", "A spot trace: SkyPilot's JSON, or milliseconds,add|remove,node as CSV.", _losses),
-        Data("--prices", "FILE", "A price file; see examples/prices.yaml.", _ratio),
-        Data("--sku", "NAME", "Which offer of the price file.", lambda _, __: FromData({})),
+        Data(
+            "--from",
+            "FILE",
+            "A spot trace: SkyPilot's JSON, or milliseconds,add|remove,node as CSV.",
+            "spot.read_losses",
+        ),
+        Data("--prices", "FILE", "A price file; see examples/prices.yaml.", "spot.read_ratio"),
+        Data("--sku", "NAME", "Which offer of the price file.", beside="--prices"),
     ),
 )

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
 from muster.cli.plan.from_question import Data, plan_command
-from muster.planning.plans.stranded import OWN, StrandedGpus
-
-if TYPE_CHECKING:
-    from muster.planning.question import FromData
-
-
-def _read(named: str, given: Mapping[str, Any]) -> FromData:
-    from muster.planning.question import FromData
-    from muster.traces import read_fleet_as_it_is
-
-    del given
-    _, skipped = read_fleet_as_it_is(named)
-    told = tuple(f"skipped {each}" for each in skipped[:3])
-    return FromData({"fleet": named, "workload": OWN, "pods": ()}, {"pods": named}, told)
-
+from muster.planning.plans.stranded import StrandedGpus
 
 command = plan_command(
     StrandedGpus,
@@ -32,7 +15,7 @@ command = plan_command(
         "muster plan stranded --fleet openb:nodes.csv --workload openb:pods.csv --sharing fractions",
         "muster plan stranded --from now.snap --load 1.3",
     ),
-    data=(Data("--from", "SPEC", "A snapshot or kubectl dump: its fleet, what runs and waits.", _read),),
+    data=(Data("--from", "SPEC", "A snapshot or kubectl dump: its fleet, what runs and waits.", "stranded.read_own"),),
     notes="A pod is name:gpus=1,cpu=20,memory=128GB,share=20%,uses=20%,model=H100: cpu and memory of\n"
     "the whole pod, share of the GPUs that pods ask for, uses of each of its GPUs.",
 )

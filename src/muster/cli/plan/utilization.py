@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from muster.cli.plan.from_question import Data, plan_command
 from muster.planning.plans.utilization import Utilization
-from muster.planning.question import FromData
-
-
-def _read(path: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.utilization import read_utilization
-
-    return read_utilization(path, given)
-
-
-def _ask(url: str, given: Mapping[str, Any]) -> FromData:
-    from muster.answers.plan_data.utilization import read_prometheus
-
-    return read_prometheus(url, given)
-
 
 command = plan_command(
     Utilization,
@@ -31,8 +14,13 @@ command = plan_command(
         "muster plan utilization --capacity 512 --use vision:gpus=200,util=0.9,sm=0.35",
     ),
     data=(
-        Data("--from", "FILE", "dcgm-exporter's text, Prometheus' JSON, or CSV.", _read),
-        Data("--prometheus", "URL", "The last 24 hours of dcgm-exporter's metrics, from Prometheus.", _ask),
+        Data("--from", "FILE", "dcgm-exporter's text, Prometheus' JSON, or CSV.", "utilization.read_utilization"),
+        Data(
+            "--prometheus",
+            "URL",
+            "The last 24 hours of dcgm-exporter's metrics, from Prometheus.",
+            "utilization.read_prometheus",
+        ),
     ),
     notes="Classes: idle-held, starved, launch-bound, comm-bound, memory-bound, partial, mixed, good.",
 )

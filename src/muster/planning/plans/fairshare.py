@@ -12,9 +12,12 @@ from muster.planning.derivation import Chart, Line, Result, Step, Table
 from muster.planning.quantities import NUMBER, PER_HOUR, TIME, figure
 from muster.planning.question import Ask, Question, Worked
 from muster.planning.queueing import mean_wait, servers_for_wait
+from muster.planning.rows import read_row
 from muster.planning.shares import Entity, Share, decayed, shares_of
 
 _SLURM = "the example of Slurm's documentation (classic fair share)"
+_QUEUE = "NAME:shares=40,parent=A,usage=GPU-HOURS"
+_TEAM = "NAME:gpus=8,jobs=3/h,time=2h,quota=64"
 PATTERNS = (
     "asks for more than it uses",
     "holds GPUs that do nothing",
@@ -131,7 +134,7 @@ class Fairshare(Question, frozen=True, kw_only=True):
     def _entities(self) -> list[Entity]:
         found: list[Entity] = []
         for text in self.queue:
-            name, values = _parsed(text, "--queue", ("shares", "parent", "usage"))
+            name, values = read_row(text, (), ("shares", "parent", "usage"), "--queue", _QUEUE)
             usage = decayed(_number(values.get("usage", "0"), "--queue"), self.idle_s, self.half_life_s)
             shares = _number(values.get("shares", "1"), "--queue")
             found.append(Entity(name, values.get("parent", ""), shares, usage))
@@ -142,11 +145,10 @@ class Fairshare(Question, frozen=True, kw_only=True):
     def _teams(self) -> list[Team]:
         found: list[Team] = []
         for text in self.team:
-            name, values = _parsed(text, "--team", ("gpus", "jobs", "time", "quota"))
+            name, values = read_row(text, (), ("gpus", "jobs", "time", "quota"), "--team", _TEAM)
             missing = [key for key in ("gpus", "jobs", "time", "quota") if key not in values]
             if missing:
-                hint = "NAME:gpus=8,jobs=3/h,time=2h,quota=64"
-                raise InputError(f"{text[:40]!r} lacks {missing[0]}", field="--team", hint=hint)
+                raise InputError(f"{text[:40]!r} lacks {missing[0]}", field="--team", hint=_TEAM)
             team = Team(
                 name, _number(values["gpus"], "--team"), self.more * PER_HOUR.read(values["jobs"], "--team"),
                 TIME.read(values["time"], "--team"), _number(values["quota"], "--team"),
@@ -269,20 +271,6 @@ _STOPS = {
     "inflates priority": "max_priority of the queue",
     "placeholders": "held work grows no older; rank comes before age",
 }
-
-
-def _parsed(text: str, field: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    name, _, rest = text.partition(":")
-    values: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if key.strip() not in known or not equals:
-            hint = f"NAME:{','.join(f'{each}=...' for each in known)}"
-            raise InputError(f"{part[:40]!r} is not understood", field=field, hint=hint)
-        values[key.strip()] = value.strip()
-    if not name:
-        raise InputError(f"{text[:40]!r} has no name", field=field)
-    return name, values
 
 
 def _number(text: str, field: str) -> float:
