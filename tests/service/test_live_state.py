@@ -256,6 +256,7 @@ def _controller(cluster: Cluster, gangs: dict[str, tuple[int, int, int]]) -> Non
 @given(st.integers(0, 2**32))
 @example(0)
 @example(78)  # a rank's room is another's who was to leave and stays; its pod was deleted and made again
+@example(2969)  # a gang that was stopped is bound in part again
 @example(3_023_079_221)  # the room of a gang of which a part is bound is not left
 def test_nothing_is_booked_twice_and_no_gang_stays_partial(seed: int) -> None:
     rng = random.Random(seed)

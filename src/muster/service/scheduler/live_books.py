@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.backends.kubernetes.commit import PodKey
@@ -44,13 +43,6 @@ from muster.service.scheduler.usage import read_usage
 from muster.service.scheduler.watched import LEAVING, Watched
 
 _MAKERS = {"Job": JOBS, "PodGroup": POD_GROUPS}
-
-
-class Partial(Struct):
-    """A gang that is only partly bound, and since when."""
-
-    since_s: float
-    stopping: bool = False
 
 
 class LiveBooks(Watched):
@@ -83,7 +75,7 @@ class LiveBooks(Watched):
         self._closed: dict[str, None] = {}
         self.scheduler: Scheduler | None = None
         self.seen: dict[str, Seen] = {}
-        self.partial: dict[str, Partial] = {}
+        self.partial: dict[str, float] = {}  # since when, or since when they were last told to stop
         self.notes: dict[str, str] = {}
         self.complete_s: dict[str, float] = {}
         self.rebuilds = 0
@@ -342,7 +334,7 @@ class LiveBooks(Watched):
         """Whether the books have it so already; if not, it is taken out of them."""
         name = run.workload.name
         if run.missing and ours:
-            self.partial.setdefault(name, Partial(now_s))
+            self.partial.setdefault(name, now_s)
         else:
             self.partial.pop(name, None)
         known = self._books.running.get(name)

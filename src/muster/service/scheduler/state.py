@@ -55,11 +55,11 @@ class LiveState(LiveBooks):
     def overdue(self, now_s: float, timeout_s: float, volume_timeout_s: float = 600.0) -> list[Write]:
         """What took too long: gangs that are only partly bound are stopped, rooms that are not left are given up."""
         writes: list[Write] = self._volumes_overdue(now_s, volume_timeout_s)
-        for name, partial in self.partial.items():
-            if name in self.volumes.providing:
+        for name, since_s in self.partial.items():
+            if name in self.volumes.providing or name in self._protected:
                 continue
-            if not partial.stopping and now_s - partial.since_s > timeout_s:
-                partial.stopping = True
+            if now_s - since_s > timeout_s:
+                self.partial[name] = now_s  # it may be bound in part again
                 writes += self._stop(name, f"only some of its pods could be bound within {timeout_s:g} s")
         for node, leaving in list(self._vacating.items()):
             for uid in [uid for uid, by_s in leaving.items() if now_s > by_s + timeout_s]:
