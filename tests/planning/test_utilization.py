@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.answers.plan_data.utilization import read_utilization
 from muster.errors import InputError
@@ -41,6 +42,7 @@ uses = st.lists(
 )
 
 
+@example([Use("a", 1.25, 5e-324, 1.0, 0.0)])  # a share that is no longer a number with all its digits
 @given(uses)
 def test_stages_are_what_one_counts_gpu_by_gpu(some: list[Use]) -> None:
     found = funnel(some)
@@ -49,6 +51,13 @@ def test_stages_are_what_one_counts_gpu_by_gpu(some: list[Use]) -> None:
     classes = by_class(some)
     assert set(classes) <= set(CLASSES)
     assert sum(gpus for gpus, _ in classes.values()) == pytest.approx(found.held)
+
+
+@given(uses, uses)
+def test_no_stage_is_more_than_what_is_held_where_a_part_was_not_measured(some: list[Use], others: list[Use]) -> None:
+    found = funnel([*some, *(replace(each, sm_active=None, tensor_active=None) for each in others)])
+    assert found.sm is not None and found.tensor is not None
+    assert max(found.sm, found.tensor) <= found.held * (1 + 1e-9)
 
 
 @given(uses)

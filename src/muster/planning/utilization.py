@@ -98,14 +98,16 @@ def funnel(uses: Iterable[Use]) -> Funnel:
 
 
 def _scaled(uses: list[Use], name: str) -> float | None:
-    """Sum of a share over GPUs; where a part was not measured, in proportion to GPU_UTIL of the measured part."""
+    """Sum of a share over GPUs, at most all; what was not measured is as its GPU_UTIL is to that of the measured part."""
     known = [(each, value) for each in uses if (value := getattr(each, name)) is not None]
     base = sum(each.gpus * each.gpu_util for each, _ in known)
     if not known:
         return None
     found = sum(each.gpus * value for each, value in known)
     total = sum(each.gpus * each.gpu_util for each in uses)
-    return found * total / base if base else found
+    if not base:  # nothing ran of what was measured
+        return found
+    return min(found * (total / base), sum(each.gpus for each in uses))
 
 
 def by_class(uses: Iterable[Use]) -> dict[str, tuple[float, float]]:
