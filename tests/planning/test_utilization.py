@@ -53,10 +53,12 @@ def test_stages_are_what_one_counts_gpu_by_gpu(some: list[Use]) -> None:
     assert sum(gpus for gpus, _ in classes.values()) == pytest.approx(found.held)
 
 
+@example([Use("a", 1.0, 0.1, 1.0, 0.0)], [Use("b", 1.0, 1.0)])
 @given(uses, uses)
 def test_no_stage_is_more_than_what_is_held_where_a_part_was_not_measured(some: list[Use], others: list[Use]) -> None:
     found = funnel([*some, *(replace(each, sm_active=None, tensor_active=None) for each in others)])
-    assert found.sm is not None and found.tensor is not None
+    assert found.sm is not None
+    assert found.tensor is not None
     assert max(found.sm, found.tensor) <= found.held * (1 + 1e-9)
 
 

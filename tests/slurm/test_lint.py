@@ -326,3 +326,17 @@ def test_any_script_is_looked_at_and_what_is_corrected_stays_so(
     assert subprocess.run(
         ["bash", "-n"], input=linted.corrected, text=True, capture_output=True, check=False
     ).returncode == (subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False).returncode)
+
+
+@pytest.mark.parametrize("where", sorted(SITES))
+@pytest.mark.parametrize(
+    "zero",
+    [
+        *("--nodes=0", "--ntasks=0", "--ntasks-per-node=0", "--ntasks-per-gpu=0", "--cpus-per-task=0"),
+        *("--cpus-per-gpu=0", "--gpus=0", "--gpus-per-node=0", "--gpus-per-task=0", "--mem=0", "--mem-per-gpu=0"),
+    ],
+)
+@pytest.mark.parametrize("beside", ["--gres=gpu:h100:4", "--gpus=8", "--nodes=2 | --gpus-per-task=1", "--ntasks=4"])
+def test_a_count_of_nothing_is_looked_at_as_any_other(zero: str, beside: str, where: str) -> None:
+    linted = lint(script(f"{beside} | {zero}", "srun -n0 python x.py", "srun python x.py"), "job.sh", (), SITES[where])
+    assert lint(linted.corrected, "job.sh", (), SITES[where]).corrected == linted.corrected

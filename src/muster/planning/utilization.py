@@ -98,7 +98,7 @@ def funnel(uses: Iterable[Use]) -> Funnel:
 
 
 def _scaled(uses: list[Use], name: str) -> float | None:
-    """Sum of a share over GPUs, at most all; what was not measured is as its GPU_UTIL is to that of the measured part."""
+    """Sum of a share over GPUs, at most all; the rest is in proportion to GPU_UTIL of what was measured."""
     known = [(each, value) for each in uses if (value := getattr(each, name)) is not None]
     base = sum(each.gpus * each.gpu_util for each, _ in known)
     if not known:

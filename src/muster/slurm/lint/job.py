@@ -65,9 +65,9 @@ class Job(Struct, frozen=True):
         return self.options[name].value if name in self.options else ""
 
     def number(self, name: str) -> int | None:
-        """A whole number; None where the option is not given or is none."""
+        """A whole number of 1 or more; None where the option is not given or is none (sbatch refuses 0)."""
         value = self.value(name)
-        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+        return int(value) or None if value.isascii() and value.isdigit() and len(value) < 10 else None
 
     @property
     def nodes(self) -> tuple[int, int] | None:
